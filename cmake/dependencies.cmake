@@ -1,0 +1,17 @@
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(ZLIB REQUIRED)
+# Debian's dnnl-config.cmake insists on OpenCL headers that nothing here needs.
+find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(CYAML REQUIRED IMPORTED_TARGET libcyaml)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+if(LG_TESTS)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()

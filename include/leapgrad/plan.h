@@ -1,0 +1,196 @@
+/**
+ * A plan: for each rank and lane the ordered list of its ops, each with its lag, plus the memory plan. Made by a
+ * strategy from a graph, a machine and costs; proved by lg_plan_check(); costed by lg_plan_simulate(); saved, loaded,
+ * and run exactly as written.
+ */
+#ifndef LEAPGRAD_PLAN_H
+#define LEAPGRAD_PLAN_H
+
+#include "leapgrad/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- machine and costs ---------------------------------------------------------------------------------------- */
+
+/** The machine a plan is for. One rank has `num_cores` cores, numbered from 0. */
+typedef struct lg_machine {
+    int num_ranks;
+    int num_cores;        /* of each rank */
+    int64_t memory_bytes; /* of each rank; 0: not limited */
+    double
+        corun_slowdown; /* >= 1: an op takes this much longer while all cores of the rank are busy */
+    double flops_per_s;      /* of one core, for costs estimated from flops and bytes */
+    double bytes_per_s;      /* of one core */
+    double op_overhead_ns;   /* to start an op with one thread */
+    double fork_overhead_ns; /* more, with two or more threads */
+} lg_machine;
+
+/** One rank, one core, no memory limit, no slow-down, 50 GFLOP/s, 10 GB/s, 1 us, 3 us. */
+LG_API lg_machine lg_machine_default(void);
+
+/** Time of each op of a graph with each of the graph's widths. */
+typedef struct lg_costs lg_costs;
+
+LG_API LG_NODISCARD lg_status lg_costs_create(lg_costs **out, const lg_graph *graph);
+LG_API void lg_costs_destroy(lg_costs *costs);
+/** Fills in from flops, bytes and the machine's rates. */
+LG_API void lg_costs_estimate(lg_costs *costs, const lg_graph *graph, const lg_machine *machine);
+/** `width_idx`: index into the graph's widths. */
+LG_API double lg_costs_op_ns(const lg_costs *costs, int op, int width_idx);
+LG_API void lg_costs_set_op_ns(lg_costs *costs, int op, int width_idx, double ns);
+/** JSON, format in docs/formats/costs.md; ops go by name, an op that the file lacks is an error naming it. */
+LG_API LG_NODISCARD lg_status lg_costs_save(const lg_costs *costs, const lg_graph *graph,
+                                            const char *path);
+LG_API LG_NODISCARD lg_status lg_costs_load(lg_costs **out, const lg_graph *graph,
+                                            const char *path);
+
+/* --- the plan -------------------------------------------------------------------------------------------------- */
+
+typedef enum lg_lane_kind { LG_LANE_COMPUTE, LG_LANE_COMM } lg_lane_kind;
+
+/** An op in a lane. `lag` 0: runs in its own step. 1: runs inside the next step. */
+typedef struct lg_plan_entry {
+    int op;
+    int lag;
+} lg_plan_entry;
+
+/** An in-order queue of ops. Compute lanes of one rank may share cores; then their ops must not be able to overlap. */
+typedef struct lg_lane {
+    lg_lane_kind kind;
+    int rank;
+    int first_core; /* of the rank */
+    int num_cores;  /* one of the graph's widths for a compute lane; 0 for a comm lane */
+    int num_entries;
+    lg_plan_entry *entries;
+} lg_lane;
+
+/** An extra "`from` ends before `to` starts", besides the graph's edges: between lanes that share cores. */
+typedef struct lg_plan_sync {
+    int from;     /* op */
+    int to;       /* op */
+    int distance; /* 0: the run of `from` in the same step of training as `to`; 1: the one before */
+} lg_plan_sync;
+
+/**
+ * Where a value lies. Two slots mean that steps take turns (the value of step t is in slot t mod 2), for values that a
+ * lagging op reads while the next step writes its own.
+ */
+typedef struct lg_placement {
+    int num_slots; /* 1 or 2; 0: this rank does not hold it */
+    int64_t offset_bytes[2];
+} lg_placement;
+
+/** A plan. All arrays belong to it; release with lg_plan_destroy(). Fields may be read, and edited by tools. */
+typedef struct lg_plan {
+    char *strategy; /* the name of what made it */
+    uint64_t graph_fingerprint;
+    int num_ranks;
+    int num_lanes;
+    lg_lane *lanes;
+    int num_syncs;
+    lg_plan_sync *syncs;
+    int num_values; /* as in the graph */
+    lg_placement *values;
+    int num_ops;                     /* as in the graph */
+    int64_t *workspace_offset_bytes; /* by op; -1: none */
+    int64_t *peak_bytes;             /* by rank: the arena's size */
+} lg_plan;
+
+LG_API void lg_plan_destroy(lg_plan *plan);
+
+/** Format in docs/formats/plan.md. Ops and values go by name. */
+LG_API LG_NODISCARD lg_status lg_plan_save(const lg_plan *plan, const lg_graph *graph,
+                                           const char *path);
+/** Checks syntax and that the fingerprint is the graph's; lg_plan_check() proves the rest. */
+LG_API LG_NODISCARD lg_status lg_plan_load(lg_plan **out, const lg_graph *graph, const char *path);
+/** The same from memory. */
+LG_API LG_NODISCARD lg_status lg_plan_parse(lg_plan **out, const lg_graph *graph, const char *text,
+                                            size_t num_bytes);
+
+/**
+ * Proves the plan: each op exactly once, on its rank; every edge respected through lane order, events and lag; no
+ * deadlock; ops on shared cores cannot overlap; no two live values (or workspaces) share memory unless one's last use
+ * happens before the other's first, over the whole steady state; peaks as stated and within `memory_bytes` (0: not limited).
+ *
+ * @return INVALID_ARG with the op, the edge or the values that break the rule.
+ */
+LG_API LG_NODISCARD lg_status lg_plan_check(const lg_plan *plan, const lg_graph *graph,
+                                            int64_t memory_bytes);
+
+/* --- strategies ------------------------------------------------------------------------------------------------- */
+
+typedef struct lg_strategy_opts {
+    int num_lanes;        /* compute lanes per rank; 0: the strategy chooses */
+    int threads_per_lane; /* cores of each lane; 0: the strategy chooses. lanes x threads <= cores */
+    int64_t memory_bytes; /* budget of a rank; 0: the machine's */
+    bool allow_lag;       /* may move ops into the next step */
+} lg_strategy_opts;
+
+/** 0, 0, 0, true. */
+LG_API lg_strategy_opts lg_strategy_opts_default(void);
+
+/** Names of the strategies: "in-order", "out-of-order"; NULL after the last. */
+LG_API const char *lg_strategy_name(int idx);
+/** One line on what it does and where it is from. */
+LG_API const char *lg_strategy_help(int idx);
+
+/**
+ * Makes a plan: order, lags, memory. Pure: touches no device, no file, no clock, no random number.
+ *
+ * @return NOT_SUPPORTED if nothing fits the budget (the message has the smallest peak found) or the graph's widths lack
+ *         what the options ask for; INVALID_ARG for an unknown strategy.
+ */
+LG_API LG_NODISCARD lg_status lg_plan_create(lg_plan **out, const char *strategy,
+                                             const lg_graph *graph, const lg_machine *machine,
+                                             const lg_costs *costs, const lg_strategy_opts *opts);
+
+/* --- timelines ---------------------------------------------------------------------------------------------------- */
+
+/** One run of an op. */
+typedef struct lg_span {
+    int op;
+    int lane;        /* index into the plan's lanes */
+    int64_t step;    /* the step the op belongs to */
+    double start_ns; /* from the timeline's zero */
+    double end_ns;
+} lg_span;
+
+/** Live bytes of a rank's arena change to `bytes` at `time_ns`. */
+typedef struct lg_memory_point {
+    int rank;
+    double time_ns;
+    int64_t bytes;
+} lg_memory_point;
+
+/** What ran when: simulated or measured. Arrays belong to it; release with lg_timeline_deinit(). */
+typedef struct lg_timeline {
+    int num_spans;
+    lg_span *spans;  /* sorted by start */
+    double begin_ns; /* the step shown: the spans may reach beyond it */
+    double end_ns;
+    double step_ns; /* time of one step in the steady state */
+    int num_memory_points;
+    lg_memory_point *memory_points;
+} lg_timeline;
+
+LG_API void lg_timeline_deinit(lg_timeline *timeline);
+
+/**
+ * Runs the plan on paper until the steady state and gives the timeline of one step of it. With `lg_strategy` search in
+ * mind: a few microseconds per hundred ops.
+ */
+LG_API LG_NODISCARD lg_status lg_plan_simulate(lg_timeline *out, const lg_plan *plan,
+                                               const lg_graph *graph, const lg_machine *machine,
+                                               const lg_costs *costs);
+
+/** Adds the live bytes over time to a timeline of this plan. */
+LG_API LG_NODISCARD lg_status lg_timeline_add_memory(lg_timeline *timeline, const lg_plan *plan,
+                                                     const lg_graph *graph);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
