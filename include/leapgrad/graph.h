@@ -65,6 +65,7 @@ LG_API const char *lg_value_kind_name(lg_value_kind kind);
 
 /** A value: bytes that ops read and write. */
 typedef struct lg_value_info {
+    const char *name; /* unique: "activation(conv1,0)", "param(conv1.weight)" */
     lg_value_kind kind;
     int layer; /* whose result, gradient, stash; the owner for persistent values; -1 for none */
     int idx;   /* stash number; parameter or state id */
@@ -81,13 +82,13 @@ typedef struct lg_value_info {
 typedef enum lg_role {
     LG_ROLE_X, /* idx: which input */
     LG_ROLE_Y,
-    LG_ROLE_DY,    /* GRAD_ADD: idx: which addend */
-    LG_ROLE_DX,    /* idx: which input */
-    LG_ROLE_PARAM, /* idx: which of the layer's parameters */
-    LG_ROLE_DPARAM,
-    LG_ROLE_SLOT,  /* idx: parameter * LG_MAX_SLOTS + slot */
-    LG_ROLE_STATE, /* idx: which of the layer's states */
-    LG_ROLE_STASH, /* idx: which; UPDATE: micro-batch */
+    LG_ROLE_DY,     /* GRAD_ADD: idx: which addend */
+    LG_ROLE_DX,     /* idx: which input */
+    LG_ROLE_PARAM,  /* idx: which of the layer's parameters */
+    LG_ROLE_DPARAM, /* READ_WRITE: adds to it, WRITE: sets it */
+    LG_ROLE_SLOT,   /* idx: parameter * LG_MAX_SLOTS + slot */
+    LG_ROLE_STATE,  /* idx: which of the layer's states */
+    LG_ROLE_STASH,  /* idx: which; UPDATE: micro-batch */
     LG_ROLE_LOSS,
     LG_ROLE_STAT, /* GRAD_CLIP: idx: running number of the layer */
     LG_ROLE_CLIP,
@@ -111,8 +112,7 @@ typedef struct lg_op_info {
     int layer;       /* -1 for GRAD_CLIP */
     int micro_batch; /* -1: not of one micro-batch */
     int rank;
-    bool is_joint;    /* INPUT_GRAD that also makes the weight gradient */
-    bool accumulates; /* adds to DPARAM instead of writing it */
+    bool is_joint; /* INPUT_GRAD that also makes the weight gradient */
     int num_operands;
     const lg_operand *operands;
     int inplace_write; /* operand that may have the memory of operand `inplace_read` if that one dies here; or -1 */

@@ -45,7 +45,7 @@ typedef struct lgi_layer_io {
     const void
         *param[LG_MAX_LAYER_PARAMS]; /* FORWARD: as stored; INPUT_GRAD: as param_input_grad says */
     void *dparam[LG_MAX_LAYER_PARAMS];
-    bool accumulates; /* add to dparam */
+    bool accumulates_param[LG_MAX_LAYER_PARAMS]; /* add to dparam instead of setting it */
     void *stash[LGI_MAX_STASHES];
     const void *state[LG_MAX_LAYER_STATES]; /* EVAL, PREDICT: running statistics */
     lgi_loss_record *loss;                  /* LOSS */

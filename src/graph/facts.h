@@ -46,7 +46,9 @@ typedef struct lgi_layer_facts {
     int stats_stash;                  /* the stash that UPDATE folds into the states; -1: none */
     bool has_differentiable_input[2]; /* inputs 0 and 1; all others like input 0 */
     bool is_forward_view;             /* the result is input 0 itself: no op */
-    bool is_input_grad_view;  /* each input's gradient is the output's gradient itself: no op */
+    bool is_input_grad_view; /* each input's gradient is the output's gradient itself: no op */
+    bool
+        is_input_grad_shared; /* INPUT_GRAD makes one tensor (DX 0) that is the gradient of every input */
     bool is_joint;            /* INPUT_GRAD makes the weight gradients too */
     bool is_forward_in_place; /* the result may take the memory of input 0 */
     bool
