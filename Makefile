@@ -1,0 +1,52 @@
+# The words people type. All of them are one or two CMake commands or a script in tools/; see CONTRIBUTING.md.
+JOBS ?= $(shell nproc)
+BUILD := build
+TYPE ?= Release
+# Ninja where it is installed, make otherwise; a folder that is configured keeps what it has.
+ifneq ($(shell command -v ninja 2>/dev/null),)
+export CMAKE_GENERATOR ?= Ninja
+endif
+export JOBS
+
+.PHONY: all deps demo check bench install format clean help
+
+all: $(BUILD)/CMakeCache.txt
+	cmake --build $(BUILD) -j $(JOBS) --target $(if $(wildcard src/cli/*.c),leapgrad-cli,leapgrad)
+
+# The tests need cmocka, the program does not: a build without it is made without tests.
+$(BUILD)/CMakeCache.txt:
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=$(TYPE) -DLG_TESTS=$$(pkg-config --exists cmocka && echo ON || echo OFF)
+
+deps:
+	@tools/install_packages.sh build test demo
+
+demo:
+	@tools/install_packages.sh build demo
+	@$(MAKE) --no-print-directory all
+	@tools/demo.sh
+
+check:
+	@tools/install_packages.sh build test
+	@tools/check.sh
+
+bench: all
+	@bench/run.sh
+
+install: all
+	cmake --install $(BUILD)
+
+format:
+	@tools/check_format.sh --fix
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make          build build/leapgrad (Release)'
+	@echo 'make demo     install what is missing, build, train on real data (about 5 minutes)'
+	@echo 'make check    install what is missing, build, run all checks and tests'
+	@echo 'make bench    measure training steps against PyTorch'
+	@echo 'make install  install program, library and headers (cmake --install build)'
+	@echo 'make deps     install all Debian packages of tools/packages.txt'
+	@echo 'make format   clang-format all sources'
+	@echo 'make clean    remove build/'

@@ -1,0 +1,40 @@
+# cmake --install: program, library, headers, CMake package, pkg-config file.
+include(CMakePackageConfigHelpers)
+set(LG_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/leapgrad)
+
+install(TARGETS leapgrad EXPORT leapgradTargets)
+if(TARGET leapgrad-cli)
+  install(TARGETS leapgrad-cli)
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/leapgrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(EXPORT leapgradTargets NAMESPACE leapgrad:: DESTINATION ${LG_CMAKE_DIR})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/leapgradConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/leapgradConfig.cmake INSTALL_DESTINATION ${LG_CMAKE_DIR}
+  NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/leapgradConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/leapgradConfig.cmake ${PROJECT_BINARY_DIR}/leapgradConfigVersion.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/dependencies.cmake DESTINATION ${LG_CMAKE_DIR})
+
+# What a program links besides a static libleapgrad stands in the public fields: --static would ask for static
+# libraries of the dependencies too, which few systems have. A shared one brings its own.
+if(BUILD_SHARED_LIBS)
+  set(kind SHARED)
+else()
+  set(kind STATIC)
+endif()
+set(LG_PC_${kind}_REQUIRES "hwloc jansson libcyaml libxxhash zlib")
+set(LG_PC_${kind}_LIBS "-lm")
+if(CMAKE_THREAD_LIBS_INIT)
+  string(APPEND LG_PC_${kind}_LIBS " ${CMAKE_THREAD_LIBS_INIT}")
+endif()
+if("cpu" IN_LIST LG_DEVICES)
+  string(APPEND LG_PC_${kind}_LIBS " -ldnnl ${OpenMP_C_FLAGS}")
+endif()
+foreach(dir LIBDIR INCLUDEDIR)
+  set(LG_PC_${dir} "\${prefix}")
+  cmake_path(APPEND LG_PC_${dir} ${CMAKE_INSTALL_${dir}}) # an absolute one replaces the prefix
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/leapgrad.pc.in ${PROJECT_BINARY_DIR}/leapgrad.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/leapgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
