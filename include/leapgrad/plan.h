@@ -2,6 +2,15 @@
  * A plan: for each rank and lane the ordered list of its ops, each with its lag, plus the memory plan. Made by a
  * strategy from a graph, a machine and costs; proved by lg_plan_check(); costed by lg_plan_simulate(); saved, loaded,
  * and run exactly as written.
+ *
+ * How a plan runs: in iteration i every lane runs its entries once, in order; an entry of lag 0 runs its op for step i,
+ * one of lag 1 for step i - 1 (left out in the first iteration; after the last step one more iteration runs the lagged
+ * entries only). An entry starts when the one before it in its lane has ended and all ops have ended that a graph edge
+ * or a sync makes it wait for. All lanes of a rank end iteration i before one of them starts iteration i + 1: in between
+ * the host reads the outputs of step i and hands over the next batch. Nothing else orders two ops.
+ *
+ * So an edge (from, to, distance) lies inside one iteration if distance + lag(to) - lag(from) is 0; above 0 the iterations'
+ * boundary keeps it; below 0 the plan is wrong.
  */
 #ifndef LEAPGRAD_PLAN_H
 #define LEAPGRAD_PLAN_H
@@ -17,10 +26,10 @@ extern "C" {
 /** The machine a plan is for. One rank has `num_cores` cores, numbered from 0. */
 typedef struct lg_machine {
     int num_ranks;
-    int num_cores;        /* of each rank */
-    int64_t memory_bytes; /* of each rank; 0: not limited */
-    double
-        corun_slowdown; /* >= 1: an op takes this much longer while all cores of the rank are busy */
+    int num_cores;           /* of each rank */
+    int64_t memory_bytes;    /* of each rank; 0: not limited */
+    double corun_slowdown;   /* >= 1: an op takes this much longer while other ops keep the rest of
+                              the rank's cores busy */
     double flops_per_s;      /* of one core, for costs estimated from flops and bytes */
     double bytes_per_s;      /* of one core */
     double op_overhead_ns;   /* to start an op with one thread */
@@ -74,11 +83,13 @@ typedef struct lg_plan_sync {
 } lg_plan_sync;
 
 /**
- * Where a value lies. Two slots mean that steps take turns (the value of step t is in slot t mod 2), for values that a
- * lagging op reads while the next step writes its own.
+ * Where a value lies, in the arena of its rank; offsets are multiples of 64. Two slots mean that steps take turns (the
+ * value of step t is in slot t mod 2), for values that a lagging op accesses while the next step writes its own: allowed
+ * if the ops that access the value do not all have the same lag, needed if some op of the next step's run of it is not
+ * ordered after all ops of this one's.
  */
 typedef struct lg_placement {
-    int num_slots; /* 1 or 2; 0: this rank does not hold it */
+    int num_slots; /* 1 or 2; 0: no op accesses it */
     int64_t offset_bytes[2];
 } lg_placement;
 
@@ -146,6 +157,24 @@ LG_API LG_NODISCARD lg_status lg_plan_create(lg_plan **out, const char *strategy
                                              const lg_graph *graph, const lg_machine *machine,
                                              const lg_costs *costs, const lg_strategy_opts *opts);
 
+/** What deferring costs: time against bytes. */
+typedef struct lg_frontier_point {
+    int64_t budget_bytes; /* of a rank */
+    bool fits;            /* a plan within the budget was found; else the rest is 0 */
+    double step_ns;       /* of the fastest one, simulated */
+    int64_t peak_bytes;   /* the largest of its ranks */
+} lg_frontier_point;
+
+/**
+ * Fills `points[0..num_points)` with the out-of-order plans for evenly spaced budgets, from the smallest peak found to
+ * the one above which nothing gets faster (within the budget of `opts`, if it has one), and `in_order` with the textbook
+ * plan under the same options (its budget is its own peak).
+ */
+LG_API LG_NODISCARD lg_status lg_plan_frontier(lg_frontier_point *points, int num_points,
+                                               lg_frontier_point *in_order, const lg_graph *graph,
+                                               const lg_machine *machine, const lg_costs *costs,
+                                               const lg_strategy_opts *opts);
+
 /* --- timelines ---------------------------------------------------------------------------------------------------- */
 
 /** One run of an op. */
@@ -168,7 +197,7 @@ typedef struct lg_memory_point {
 typedef struct lg_timeline {
     int num_spans;
     lg_span *spans;  /* sorted by start */
-    double begin_ns; /* the step shown: the spans may reach beyond it */
+    double begin_ns; /* the iteration shown */
     double end_ns;
     double step_ns; /* time of one step in the steady state */
     int num_memory_points;
