@@ -31,6 +31,8 @@ if(NOT PkgConfig_FOUND)
 endif()
 lg_find_module(HWLOC hwloc libhwloc-dev)
 lg_find_module(JANSSON jansson libjansson-dev)
+# libcyaml's pkg-config file wants libyaml's, which Debian's libcyaml-dev does not bring.
+lg_find_module(YAML yaml-0.1 libyaml-dev)
 lg_find_module(CYAML libcyaml libcyaml-dev)
 lg_find_module(XXHASH libxxhash libxxhash-dev)
 if(LG_TESTS)

@@ -47,5 +47,13 @@ fi
 
 echo "Installing: ${missing[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
-"${apt[@]}" -qq update </dev/null || echo "apt-get update failed; trying with the lists that are there" >&2
-"${apt[@]}" -qq install -y --no-install-recommends "${missing[@]}" </dev/null
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! "${apt[@]}" update </dev/null >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    echo "apt-get update failed; trying with the lists that are there" >&2
+fi
+if ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    exit 1
+fi
