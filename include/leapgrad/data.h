@@ -116,7 +116,9 @@ LG_API int lg_dataset_num_channels(const lg_dataset *dataset);
  * Mean and standard deviation (over all samples and pixels, not the unbiased one) of each channel, of the values as
  * a loader without normalisation delivers them. A channel that is constant gets the deviation 1.
  *
- * @param mean, std  lg_dataset_num_channels() values each.
+ * @param dataset    Labeled samples.
+ * @param[out] mean  lg_dataset_num_channels() values.
+ * @param[out] std   As many.
  */
 LG_API LG_NODISCARD lg_status lg_dataset_mean_std(const lg_dataset *dataset, float *mean,
                                                   float *std);
