@@ -503,6 +503,7 @@ static bool owns_params(const struct builder *b, int layer)
 static lg_status build_clipping(struct builder *b, int *clip)
 {
     const lgi_layout scalar = {0, (int64_t)sizeof(double)};
+    const lgi_layout clip_and_norm = {0, 2 * (int64_t)sizeof(double)};
     int *stats = NULL;
     int num_stats = 0;
     lg_status status = LG_OK;
@@ -525,7 +526,7 @@ static lg_status build_clipping(struct builder *b, int *clip)
         set_work_from_operands(b);
         LG_TRY_GOTO(finish_op(b));
     }
-    LG_TRY_GOTO(add_value(b, LG_VALUE_SCALAR, -1, -1, scalar, clip, "clip"));
+    LG_TRY_GOTO(add_value(b, LG_VALUE_SCALAR, -1, -1, clip_and_norm, clip, "clip"));
     b->graph->values[*clip].is_output = true;
     start_op(b, LG_OP_GRAD_CLIP, -1, -1);
     lg_operand *operands = NULL;

@@ -1,0 +1,360 @@
+#include "exec/executor.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <omp.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+/* Looks at a counter this often before sleeping: some 100 us where each lane has its cores to itself, else next to
+   nothing, because the awaited op may need this very core. */
+#define SPINS_OWN_CORES 20000
+#define SPINS_SHARED_CORES 64
+#define MESSAGE_BYTES 1024
+
+/* What the lanes do in one go: all entries of lane step `lane_step`, as far as their steps are in [first, last]. */
+struct job {
+    lgi_program *program;
+    int64_t lane_step;
+    int64_t last_step;
+    lgi_trace *trace;
+    int num_spins;
+};
+
+/* A thread that drives the lanes with these cores, one lane at a time. */
+struct lane_thread {
+    lgi_executor *executor;
+    pthread_t thread;
+    int first_core;
+    int num_cores;
+    int lane; /* of the current job; -1: none */
+};
+
+/*
+ * States of a job: idle -> (run_job: generation + 1) running -> (last lane: num_running 0) idle. `mutex` guards generation,
+ * num_running, is_stopping, the threads' `lane` and the failure.
+ */
+struct lgi_executor {
+    const lgi_hardware *hardware;
+    struct lane_thread **threads; /* each its own block: threads hold pointers to them */
+    size_t num_threads, threads_capacity;
+    pthread_mutex_t mutex;
+    pthread_cond_t started;
+    pthread_cond_t finished;
+    struct job job;
+    uint64_t generation;
+    int num_running;
+    bool is_stopping;
+    _Atomic bool has_failed;
+    lg_status failure;
+    char failure_message[MESSAGE_BYTES];
+    _Atomic int num_sleepers;
+};
+
+/* --- events ------------------------------------------------------------------------------------------------------------ */
+
+/* The half of a counter that a futex can watch. */
+static uint32_t *low_half(_Atomic int64_t *counter)
+{
+    uint32_t *halves = (uint32_t *)(void *)counter;
+    return &halves[__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 1];
+}
+
+static void pause_core(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void wake_sleepers(lgi_executor *executor, _Atomic int64_t *counter)
+{
+    if (atomic_load(&executor->num_sleepers) > 0) {
+        (void)syscall(SYS_futex, low_half(counter), FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* Waits until *counter >= step. A lane that sees a failure elsewhere goes on at once: its results no longer matter. */
+static void wait_for(lgi_executor *executor, _Atomic int64_t *counter, int64_t step, int num_spins)
+{
+    for (int i = 0; i < num_spins; i++) {
+        if (atomic_load_explicit(counter, memory_order_acquire) >= step) {
+            return;
+        }
+        pause_core();
+    }
+    (void)atomic_fetch_add(&executor->num_sleepers, 1);
+    for (;;) {
+        const int64_t seen = atomic_load(counter);
+        if (seen >= step || atomic_load(&executor->has_failed)) {
+            break;
+        }
+        /* The time limit only bounds the delay after a failure, whose lane may have nothing to wake. */
+        const struct timespec limit = {0, 50 * 1000 * 1000};
+        (void)syscall(SYS_futex, low_half(counter), FUTEX_WAIT_PRIVATE, (uint32_t)seen, &limit,
+                      NULL, 0);
+    }
+    (void)atomic_fetch_sub(&executor->num_sleepers, 1);
+}
+
+/* --- lanes -------------------------------------------------------------------------------------------------------------- */
+
+static void record_failure(lgi_executor *executor, lg_status status)
+{
+    (void)pthread_mutex_lock(&executor->mutex);
+    if (!executor->has_failed) {
+        executor->failure = status;
+        (void)strncpy(executor->failure_message, lg_last_error(), MESSAGE_BYTES - 1);
+        executor->has_failed = true;
+    }
+    (void)pthread_mutex_unlock(&executor->mutex);
+}
+
+static void run_entry(lgi_executor *executor, const struct job *job, int op, int64_t step)
+{
+    lgi_program *program = job->program;
+    if (step < program->first_step || step > job->last_step || atomic_load(&executor->has_failed)) {
+        return;
+    }
+    if (job->trace != NULL) {
+        job->trace->start_ns[op] = lgi_clock_ns();
+    }
+    const lg_status status = lgi_program_run_op(program, op, (int)(step & 1));
+    if (status != LG_OK) {
+        record_failure(executor, lgi_fail_prefix(status, "op '%s'",
+                                                 lg_graph_op(program->lowered->graph, op)->name));
+    }
+    if (job->trace != NULL) {
+        job->trace->end_ns[op] = lgi_clock_ns();
+    }
+}
+
+/*
+ * All entries in their order, also those that have nothing to do in this lane step (lagging ones in the first step, all others
+ * in a drain): they wait and report like the rest, so that the order that the plan was proved with holds.
+ */
+static void run_lane(lgi_executor *executor, const struct job *job,
+                     const struct lgi_bound_lane *lane)
+{
+    lgi_program *program = job->program;
+    for (int i = 0; i < lane->num_entries; i++) {
+        const int op = lane->entries[i].op;
+        const int64_t step = job->lane_step - lane->entries[i].lag;
+        for (int k = lane->first_wait[i]; k < lane->first_wait[i + 1]; k++) {
+            const lgi_wait *wait = &lane->waits[k];
+            wait_for(executor, &program->done[wait->op], job->lane_step - wait->distance,
+                     job->num_spins);
+        }
+        run_entry(executor, job, op, step);
+        atomic_store(&program->done[op], step);
+        wake_sleepers(executor, &program->done[op]);
+    }
+}
+
+/* Binds this thread, and the team that it will fork for wide ops, to the lane's cores. */
+static void bind_lane_thread(const struct lane_thread *self)
+{
+    const lgi_hardware *hardware = self->executor->hardware;
+    const int first_core = self->first_core;
+    lgi_hardware_bind_thread(hardware, first_core);
+    omp_set_dynamic(0);
+    omp_set_num_threads(self->num_cores);
+    if (self->num_cores > 1) {
+#pragma omp parallel num_threads(self->num_cores)
+        lgi_hardware_bind_thread(hardware, first_core + omp_get_thread_num());
+    }
+}
+
+static void *lane_thread_main(void *argument)
+{
+    struct lane_thread *self = argument;
+    lgi_executor *executor = self->executor;
+    uint64_t seen_generation = 0;
+    bind_lane_thread(self);
+    (void)pthread_mutex_lock(&executor->mutex);
+    while (!executor->is_stopping) {
+        if (executor->generation == seen_generation) {
+            (void)pthread_cond_wait(&executor->started, &executor->mutex);
+            continue;
+        }
+        seen_generation = executor->generation;
+        if (self->lane < 0) {
+            continue;
+        }
+        const struct job job = executor->job;
+        const struct lgi_bound_lane *lane = &job.program->lanes[self->lane];
+        (void)pthread_mutex_unlock(&executor->mutex);
+        run_lane(executor, &job, lane);
+        (void)pthread_mutex_lock(&executor->mutex);
+        if (--executor->num_running == 0) {
+            (void)pthread_cond_signal(&executor->finished);
+        }
+    }
+    (void)pthread_mutex_unlock(&executor->mutex);
+    return NULL;
+}
+
+/* --- threads -------------------------------------------------------------------------------------------------------------- */
+
+static lg_status start_thread(lgi_executor *executor, int first_core, int num_cores,
+                              struct lane_thread **out)
+{
+    struct lane_thread *thread = NULL;
+    LG_TRY(lgi_grow(&executor->threads, &executor->threads_capacity, executor->num_threads + 1,
+                    sizeof(void *)));
+    LG_TRY(lgi_calloc(&thread, 1, sizeof *thread));
+    thread->executor = executor;
+    thread->first_core = first_core;
+    thread->num_cores = num_cores;
+    thread->lane = -1;
+    const int error = pthread_create(&thread->thread, NULL, lane_thread_main, thread);
+    if (error != 0) {
+        lgi_free(thread);
+        LG_FAIL(LG_DEVICE, "cannot start the thread of a lane on core %d: %s", first_core,
+                strerror(error));
+    }
+    executor->threads[executor->num_threads++] = thread;
+    *out = thread;
+    return LG_OK;
+}
+
+/* Gives each lane of the program a thread of its own with the lane's cores. */
+static lg_status assign_threads(lgi_executor *executor, const lgi_program *program)
+{
+    for (size_t i = 0; i < executor->num_threads; i++) {
+        executor->threads[i]->lane = -1;
+    }
+    for (int lane = 0; lane < program->num_lanes; lane++) {
+        const struct lgi_bound_lane *wanted = &program->lanes[lane];
+        struct lane_thread *chosen = NULL;
+        for (size_t i = 0; i < executor->num_threads && chosen == NULL; i++) {
+            struct lane_thread *thread = executor->threads[i];
+            if (thread->lane < 0 && thread->first_core == wanted->first_core &&
+                thread->num_cores == wanted->num_cores) {
+                chosen = thread;
+            }
+        }
+        if (chosen == NULL) {
+            LG_TRY(start_thread(executor, wanted->first_core, wanted->num_cores, &chosen));
+        }
+        chosen->lane = lane;
+    }
+    return LG_OK;
+}
+
+static bool shares_cores(const lgi_executor *executor, const lgi_program *program)
+{
+    int num_cores = 0;
+    for (int i = 0; i < program->num_lanes; i++) {
+        num_cores += program->lanes[i].num_cores;
+    }
+    return num_cores > lgi_hardware_num_cores(executor->hardware);
+}
+
+static lg_status run_job(lgi_executor *executor, const struct job *job)
+{
+    lg_status status = LG_OK;
+    (void)pthread_mutex_lock(&executor->mutex);
+    status = assign_threads(executor, job->program);
+    if (status == LG_OK) {
+        executor->job = *job;
+        executor->job.num_spins =
+            shares_cores(executor, job->program) ? SPINS_SHARED_CORES : SPINS_OWN_CORES;
+        executor->has_failed = false;
+        executor->num_running = job->program->num_lanes;
+        executor->generation++;
+        (void)pthread_cond_broadcast(&executor->started);
+        while (executor->num_running > 0) {
+            (void)pthread_cond_wait(&executor->finished, &executor->mutex);
+        }
+        if (executor->has_failed) {
+            status = lgi_fail_copy(executor->failure, executor->failure_message);
+        }
+    }
+    (void)pthread_mutex_unlock(&executor->mutex);
+    return status;
+}
+
+lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware)
+{
+    LG_TRY(lgi_calloc(out, 1, sizeof **out));
+    (*out)->hardware = hardware;
+    (void)pthread_mutex_init(&(*out)->mutex, NULL);
+    (void)pthread_cond_init(&(*out)->started, NULL);
+    (void)pthread_cond_init(&(*out)->finished, NULL);
+    return LG_OK;
+}
+
+void lgi_executor_destroy(lgi_executor *executor)
+{
+    if (executor == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&executor->mutex);
+    executor->is_stopping = true;
+    (void)pthread_cond_broadcast(&executor->started);
+    (void)pthread_mutex_unlock(&executor->mutex);
+    for (size_t i = 0; i < executor->num_threads; i++) {
+        (void)pthread_join(executor->threads[i]->thread, NULL);
+        lgi_free(executor->threads[i]);
+    }
+    lgi_free(executor->threads);
+    (void)pthread_mutex_destroy(&executor->mutex);
+    (void)pthread_cond_destroy(&executor->started);
+    (void)pthread_cond_destroy(&executor->finished);
+    lgi_free(executor);
+}
+
+/* --- steps ----------------------------------------------------------------------------------------------------------------- */
+
+void lgi_program_seek(lgi_program *program, int64_t step)
+{
+    program->first_step = step;
+    program->next_step = step;
+    for (int i = 0; i < lg_graph_num_ops(program->lowered->graph); i++) {
+        atomic_store(&program->done[i], step - 1);
+    }
+}
+
+lg_status lgi_executor_step(lgi_executor *executor, lgi_program *program,
+                            const lgi_step_input *input, lgi_trace *trace)
+{
+    const int64_t step = program->next_step;
+    if (input->step.number != step) {
+        LG_FAIL(LG_INTERNAL, "step %lld was asked for, but the program is at %lld",
+                (long long)input->step.number, (long long)step);
+    }
+    program->inputs[step & 1] = *input;
+    const struct job job = {program, step, step, trace, 0};
+    if (trace != NULL) {
+        const size_t num_ops = (size_t)lg_graph_num_ops(program->lowered->graph);
+        memset(trace->start_ns, 0, num_ops * sizeof *trace->start_ns);
+        memset(trace->end_ns, 0, num_ops * sizeof *trace->end_ns);
+        trace->begin_ns = lgi_clock_ns();
+    }
+    LG_TRY(run_job(executor, &job));
+    if (trace != NULL) {
+        trace->finish_ns = lgi_clock_ns();
+    }
+    program->next_step = step + 1;
+    return LG_OK;
+}
+
+lg_status lgi_executor_drain(lgi_executor *executor, lgi_program *program)
+{
+    const int64_t step = program->next_step;
+    if (program->has_lag && step > program->first_step) {
+        program->first_step = step - 1;
+        const struct job job = {program, step, step - 1, NULL, 0};
+        LG_TRY(run_job(executor, &job));
+    }
+    lgi_program_seek(program, step);
+    return LG_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * The executor: lanes as threads bound to cores, running a program's entries in their order. A lane waits for an event
+ * (an op of another lane and step) by looking at that op's counter; nothing else orders lanes.
+ *
+ * Thread safety: one caller at a time.
+ */
+#ifndef LGI_EXEC_EXECUTOR_H
+#define LGI_EXEC_EXECUTOR_H
+
+#include "exec/hardware.h"
+#include "exec/program.h"
+
+typedef struct lgi_executor lgi_executor;
+
+/* When each op of a lane step ran; arrays by op, 0 where it did not. */
+typedef struct lgi_trace {
+    uint64_t *start_ns;
+    uint64_t *end_ns;
+    uint64_t begin_ns; /* when the step was handed to the lanes */
+    uint64_t finish_ns;
+} lgi_trace;
+
+/* `hardware` must outlive the executor. */
+LG_NODISCARD lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware);
+void lgi_executor_destroy(lgi_executor *executor);
+
+/*
+ * Runs the next step of `program`: ops without lag of this step, lagging ones of the step before. `input->step.number` must
+ * be program->next_step. Returns when all lanes are through. After a failure the program must not run again.
+ */
+LG_NODISCARD lg_status lgi_executor_step(lgi_executor *executor, lgi_program *program,
+                                         const lgi_step_input *input, lgi_trace *trace);
+
+/* Runs the lagging ops of the last step, so that all its results are there. */
+LG_NODISCARD lg_status lgi_executor_drain(lgi_executor *executor, lgi_program *program);
+
+/* Says that the next step has number `step` and that all before it are done; the program must be drained. */
+void lgi_program_seek(lgi_program *program, int64_t step);
+
+#endif

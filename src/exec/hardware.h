@@ -1,0 +1,22 @@
+/* Which cores this process may use, and binding threads to them. The only file that talks to hwloc. */
+#ifndef LGI_EXEC_HARDWARE_H
+#define LGI_EXEC_HARDWARE_H
+
+#include "leapgrad/status.h"
+
+typedef struct lgi_hardware lgi_hardware;
+
+LG_NODISCARD lg_status lgi_hardware_open(lgi_hardware **out);
+void lgi_hardware_close(lgi_hardware *hardware);
+
+/* Cores that the process may run on (one hardware thread of each); at least 1. */
+int lgi_hardware_num_cores(const lgi_hardware *hardware);
+
+/* "AMD EPYC 9B14"; "" if unknown. Lifetime: until close. */
+const char *lgi_hardware_cpu_name(const lgi_hardware *hardware);
+
+/* Binds the calling thread to core `core` modulo the number of cores. A machine that forbids it is no error: threads then
+   run where the system puts them. */
+void lgi_hardware_bind_thread(const lgi_hardware *hardware, int core);
+
+#endif

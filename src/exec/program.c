@@ -1,0 +1,424 @@
+#include "exec/program.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+/* --- binding --------------------------------------------------------------------------------------------------------- */
+
+void *lgi_program_value(const lgi_program *program, int value, int64_t step)
+{
+    const lg_placement *placement = &program->plan->values[value];
+    const int slot = placement->num_slots == 2 ? (int)(step & 1) : 0;
+    return program->arena + placement->offset_bytes[slot];
+}
+
+static lgi_phase phase_of(const lg_op_info *op)
+{
+    switch (op->kind) {
+    case LG_OP_INPUT_GRAD:
+        return LGI_PHASE_INPUT_GRAD;
+    case LG_OP_WEIGHT_GRAD:
+        return LGI_PHASE_WEIGHT_GRAD;
+    default:
+        return LGI_PHASE_FORWARD;
+    }
+}
+
+static bool is_layer_op(lg_op_kind kind)
+{
+    return kind == LG_OP_FORWARD || kind == LG_OP_LOSS || kind == LG_OP_INPUT_GRAD ||
+           kind == LG_OP_WEIGHT_GRAD;
+}
+
+/* Fills in the layer operands. `x` and `dx`: room for the layer's inputs. */
+static void bind_io(lgi_layer_io *io, const lg_op_info *op, void *const *pointers, const void **x,
+                    void **dx)
+{
+    io->x = x;
+    io->dx = dx;
+    for (int i = 0; i < op->num_operands; i++) {
+        const lg_operand *operand = &op->operands[i];
+        switch (operand->role) {
+        case LG_ROLE_X:
+            x[operand->idx] = pointers[i];
+            break;
+        case LG_ROLE_Y:
+            io->y = pointers[i];
+            break;
+        case LG_ROLE_DY:
+            io->dy = pointers[i];
+            break;
+        case LG_ROLE_DX:
+            dx[operand->idx] = pointers[i];
+            break;
+        case LG_ROLE_PARAM:
+            io->param[operand->idx] = pointers[i];
+            break;
+        case LG_ROLE_DPARAM:
+            io->dparam[operand->idx] = pointers[i];
+            io->accumulates_param[operand->idx] = operand->access == LG_ACCESS_READ_WRITE;
+            break;
+        case LG_ROLE_STASH:
+            io->stash[operand->idx] = pointers[i];
+            break;
+        case LG_ROLE_STATE:
+            io->state[operand->idx] = pointers[i];
+            break;
+        case LG_ROLE_LOSS:
+            io->loss = pointers[i];
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* A bump allocator over the program's pool of pointers. */
+static void **take_pointers(char **pool, int count)
+{
+    void **pointers = (void **)(void *)*pool;
+    *pool += (size_t)count * sizeof(void *);
+    return pointers;
+}
+
+static int num_inputs_of(const lgi_program *program, const lg_op_info *op)
+{
+    return op->layer >= 0 ? lg_model_layer(program->lowered->model, op->layer)->num_inputs : 0;
+}
+
+static lg_status bind_ops(lgi_program *program)
+{
+    const lg_graph *graph = program->lowered->graph;
+    const int num_ops = lg_graph_num_ops(graph);
+    size_t num_pointers = 0;
+    for (int i = 0; i < num_ops; i++) {
+        const lg_op_info *op = lg_graph_op(graph, i);
+        num_pointers += 2 * (size_t)(op->num_operands + 2 * num_inputs_of(program, op));
+    }
+    LG_TRY(lgi_calloc(&program->pool, num_pointers, sizeof(void *)));
+    char *pool = program->pool;
+    for (int i = 0; i < num_ops; i++) {
+        const lg_op_info *op = lg_graph_op(graph, i);
+        struct lgi_bound_op *bound = &program->ops[i];
+        bound->kind = op->kind;
+        bound->phase = phase_of(op);
+        bound->reorder = program->lowered->reorders[i];
+        bound->layer = is_layer_op(op->kind) ? lgi_lowered_layer(program->lowered, i) : NULL;
+        for (int slot = 0; slot < 2; slot++) {
+            bound->pointers[slot] = take_pointers(&pool, op->num_operands);
+            for (int k = 0; k < op->num_operands; k++) {
+                bound->pointers[slot][k] = lgi_program_value(program, op->operands[k].value, slot);
+            }
+            const int num_inputs = num_inputs_of(program, op);
+            const void **x = (const void **)take_pointers(&pool, num_inputs);
+            void **dx = take_pointers(&pool, num_inputs);
+            if (!is_layer_op(op->kind)) {
+                continue;
+            }
+            lgi_layer_io *io = &bound->io[slot];
+            bind_io(io, op, bound->pointers[slot], x, dx);
+            io->workspace = program->plan->workspace_offset_bytes[i] >= 0
+                                ? program->arena + program->plan->workspace_offset_bytes[i]
+                                : NULL;
+            io->first_sample = lg_graph_micro_batch_begin(graph, op->micro_batch);
+            io->step = &program->inputs[slot].step;
+        }
+    }
+    return LG_OK;
+}
+
+/* --- lanes and events ------------------------------------------------------------------------------------------------- */
+
+/* Where each op runs. */
+struct position {
+    int lane;
+    int lag;
+};
+
+static lg_status add_wait(struct lgi_bound_lane *lane, int op, int distance)
+{
+    LG_TRY(lgi_grow(&lane->waits, &lane->waits_capacity, lane->num_waits + 1, sizeof *lane->waits));
+    const lgi_wait wait = {op, distance};
+    lane->waits[lane->num_waits++] = wait;
+    return LG_OK;
+}
+
+/*
+ * The events that an entry waits for: edges and syncs from other lanes; what its own lane runs before needs none.
+ * An entry that runs while the lane is at step t belongs to step t - lag; an edge of distance d needs the other op's step
+ * t - lag - d. A sync is about runs within lane step t - d, so there the other op's own lag counts.
+ */
+static lg_status bind_waits(const lgi_program *program, const struct position *positions,
+                            int lane_idx, int op)
+{
+    const lg_graph *graph = program->lowered->graph;
+    const lg_plan *plan = program->plan;
+    const lg_edge *edges = lg_graph_edges(graph);
+    struct lgi_bound_lane *lane = &program->lanes[lane_idx];
+    int low = 0; /* edges are sorted by `to` */
+    int high = lg_graph_num_edges(graph);
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (edges[middle].to < op) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (int i = low; i < lg_graph_num_edges(graph) && edges[i].to == op; i++) {
+        if (positions[edges[i].from].lane != lane_idx) {
+            LG_TRY(add_wait(lane, edges[i].from, positions[op].lag + edges[i].distance));
+        }
+    }
+    for (int i = 0; i < plan->num_syncs; i++) {
+        const lg_plan_sync *sync = &plan->syncs[i];
+        if (sync->to == op && positions[sync->from].lane != lane_idx) {
+            LG_TRY(add_wait(lane, sync->from, sync->distance + positions[sync->from].lag));
+        }
+    }
+    return LG_OK;
+}
+
+static lg_status bind_lane(lgi_program *program, const struct position *positions, int lane_idx)
+{
+    const lg_lane *from = &program->plan->lanes[lane_idx];
+    struct lgi_bound_lane *lane = &program->lanes[lane_idx];
+    lane->first_core = from->first_core;
+    lane->num_cores = from->num_cores;
+    lane->num_entries = from->num_entries;
+    lane->entries = from->entries;
+    LG_TRY(lgi_calloc(&lane->first_wait, (size_t)from->num_entries + 1, sizeof(int)));
+    for (int i = 0; i < from->num_entries; i++) {
+        lane->first_wait[i] = (int)lane->num_waits;
+        LG_TRY(bind_waits(program, positions, lane_idx, from->entries[i].op));
+    }
+    lane->first_wait[from->num_entries] = (int)lane->num_waits;
+    return LG_OK;
+}
+
+static int width_idx_of(const lg_graph *graph, int width)
+{
+    const lg_graph_opts *opts = lg_graph_options(graph);
+    int idx = 0;
+    for (int i = 0; i < opts->num_widths; i++) {
+        idx = opts->widths[i] == width ? i : idx;
+    }
+    return idx;
+}
+
+static lg_status bind_lanes(lgi_program *program)
+{
+    const lg_graph *graph = program->lowered->graph;
+    const lg_plan *plan = program->plan;
+    lg_status status = LG_OK;
+    struct position *positions = NULL;
+    LG_TRY(lgi_calloc(&positions, (size_t)lg_graph_num_ops(graph), sizeof *positions));
+    for (int lane = 0; lane < plan->num_lanes; lane++) {
+        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
+            const lg_plan_entry *entry = &plan->lanes[lane].entries[i];
+            const struct position position = {lane, entry->lag};
+            positions[entry->op] = position;
+            program->ops[entry->op].width = plan->lanes[lane].num_cores;
+            program->ops[entry->op].width_idx = width_idx_of(graph, plan->lanes[lane].num_cores);
+            program->has_lag = program->has_lag || entry->lag > 0;
+        }
+    }
+    for (int lane = 0; lane < plan->num_lanes; lane++) {
+        LG_TRY_GOTO(bind_lane(program, positions, lane));
+    }
+out:
+    lgi_free(positions);
+    return status;
+}
+
+lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, const lg_plan *plan,
+                             void *arena)
+{
+    const size_t num_ops = (size_t)lg_graph_num_ops(lowered->graph);
+    lg_status status = LG_OK;
+    LG_TRY(lgi_calloc(out, 1, sizeof **out));
+    lgi_program *program = *out;
+    program->lowered = lowered;
+    program->plan = plan;
+    program->arena = arena;
+    program->num_lanes = plan->num_lanes;
+    LG_TRY_GOTO(lgi_calloc(&program->ops, num_ops, sizeof *program->ops));
+    LG_TRY_GOTO(lgi_calloc(&program->lanes, (size_t)plan->num_lanes, sizeof *program->lanes));
+    LG_TRY_GOTO(lgi_calloc(&program->done, num_ops, sizeof *program->done));
+    LG_TRY_GOTO(bind_ops(program));
+    LG_TRY_GOTO(bind_lanes(program));
+out:
+    if (status != LG_OK) {
+        lgi_program_destroy(program);
+        *out = NULL;
+    }
+    return status;
+}
+
+void lgi_program_destroy(lgi_program *program)
+{
+    if (program == NULL) {
+        return;
+    }
+    for (int i = 0; program->lanes != NULL && i < program->num_lanes; i++) {
+        lgi_free(program->lanes[i].first_wait);
+        lgi_free(program->lanes[i].waits);
+    }
+    lgi_free(program->lanes);
+    lgi_free(program->ops);
+    lgi_free(program->done);
+    lgi_free(program->pool);
+    lgi_free(program);
+}
+
+/* --- running one op --------------------------------------------------------------------------------------------------- */
+
+/* The operand with this role and index; NULL if there is none. */
+static void *operand_pointer(const lg_op_info *op, void *const *pointers, lg_role role, int idx)
+{
+    for (int i = 0; i < op->num_operands; i++) {
+        if (op->operands[i].role == role && op->operands[i].idx == idx) {
+            return pointers[i];
+        }
+    }
+    return NULL;
+}
+
+static void run_param_update(const lgi_program *program, const lgi_step_input *input,
+                             const lg_op_info *op, void *const *pointers, int width,
+                             int param_operand, double clip)
+{
+    const lgi_lowered *lowered = program->lowered;
+    const lg_operand *operand = &op->operands[param_operand];
+    const lg_value_info *value = lg_graph_value(lowered->graph, operand->value);
+    const lg_optim_numbers numbers =
+        lg_optim_step_numbers(input->optim, lg_model_param(lowered->model, value->idx),
+                              input->step.number, input->num_steps);
+    lgi_update update;
+    memset(&update, 0, sizeof update);
+    update.rule = numbers.rule == LG_OPTIM_ADAMW ? LGI_UPDATE_ADAMW : LGI_UPDATE_SGD;
+    update.num_elems = value->bytes / (int64_t)lowered->device->ops->real_bytes;
+    update.param = pointers[param_operand];
+    update.grad = operand_pointer(op, pointers, LG_ROLE_DPARAM, operand->idx);
+    for (int s = 0; s < LG_MAX_SLOTS; s++) {
+        update.slots[s] =
+            operand_pointer(op, pointers, LG_ROLE_SLOT, operand->idx * LG_MAX_SLOTS + s);
+    }
+    update.lr = numbers.lr;
+    update.clip = clip;
+    update.weight_decay = numbers.weight_decay;
+    update.momentum = numbers.momentum;
+    update.is_nesterov = numbers.is_nesterov;
+    update.beta1 = numbers.beta1;
+    update.beta2 = numbers.beta2;
+    update.epsilon = numbers.epsilon;
+    update.step_number = numbers.update_number;
+    lowered->device->ops->update(lowered->device, width, &update);
+}
+
+/* Folds the statistics of all micro-batches, in their order, into the running ones. */
+static void run_statistics(const lgi_program *program, const lg_op_info *op, void *const *pointers)
+{
+    const lgi_lowered *lowered = program->lowered;
+    const lg_layer_info *layer = lg_model_layer(lowered->model, op->layer);
+    const int64_t num_channels = layer->out_shape.dims[0];
+    const int64_t num_positions = lg_shape_num_elems(&layer->out_shape) / num_channels;
+    void *mean = operand_pointer(op, pointers, LG_ROLE_STATE, 0);
+    void *var = operand_pointer(op, pointers, LG_ROLE_STATE, 1);
+    for (int i = 0; i < op->num_operands; i++) {
+        if (op->operands[i].role == LG_ROLE_STASH) {
+            const int64_t num_samples =
+                lg_graph_micro_batch_samples(lowered->graph, op->operands[i].idx);
+            lowered->device->ops->fold_statistics(
+                lowered->device, mean, var, pointers[i], num_channels, num_samples * num_positions,
+                (double)layer->attrs->momentum, (double)layer->attrs->epsilon);
+        }
+    }
+}
+
+static void run_update(const lgi_program *program, const lgi_step_input *input,
+                       const lg_op_info *op, void *const *pointers, int width)
+{
+    const double *clip = operand_pointer(op, pointers, LG_ROLE_CLIP, 0);
+    for (int i = 0; i < op->num_operands; i++) {
+        if (op->operands[i].role == LG_ROLE_PARAM) {
+            run_param_update(program, input, op, pointers, width, i, clip != NULL ? clip[0] : 1.0);
+        }
+    }
+    if (operand_pointer(op, pointers, LG_ROLE_STATE, 0) != NULL) {
+        run_statistics(program, op, pointers);
+    }
+}
+
+/* Sum of squares of the layer's gradients, parameter by parameter. */
+static void run_stat(const lgi_program *program, const lg_op_info *op, void *const *pointers,
+                     int width)
+{
+    lgi_device *device = program->lowered->device;
+    double sum = 0.0;
+    double *out = NULL;
+    for (int i = 0; i < op->num_operands; i++) {
+        const lg_value_info *value = lg_graph_value(program->lowered->graph, op->operands[i].value);
+        if (op->operands[i].role == LG_ROLE_DPARAM) {
+            sum += device->ops->sum_squares(
+                device, width, value->bytes / (int64_t)device->ops->real_bytes, pointers[i]);
+        } else {
+            out = pointers[i];
+        }
+    }
+    *out = sum;
+}
+
+/* Writes the factor on all gradients, then their norm. */
+static void run_clip(const lgi_step_input *input, const lg_op_info *op, void *const *pointers)
+{
+    double sum = 0.0;
+    for (int i = 0; i < op->num_operands - 1; i++) {
+        sum += *(const double *)pointers[i];
+    }
+    double *clip = pointers[op->num_operands - 1];
+    clip[0] = lg_optim_clip_factor(input->optim, sum);
+    clip[1] = sqrt(sum);
+}
+
+lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
+{
+    const struct lgi_bound_op *bound = &program->ops[op_idx];
+    const lg_op_info *op = lg_graph_op(program->lowered->graph, op_idx);
+    lgi_device *device = program->lowered->device;
+    void *const *pointers = bound->pointers[step_slot];
+    const lgi_step_input *input = &program->inputs[step_slot];
+    switch (bound->kind) {
+    case LG_OP_FORWARD:
+    case LG_OP_LOSS:
+    case LG_OP_INPUT_GRAD:
+    case LG_OP_WEIGHT_GRAD:
+        return device->ops->run(bound->layer, bound->phase, bound->width_idx,
+                                &bound->io[step_slot]);
+    case LG_OP_REORDER:
+        return device->ops->reorder_run(bound->reorder, bound->width_idx, pointers[1], pointers[0]);
+    case LG_OP_GRAD_ADD: {
+        const int last = op->num_operands - 1;
+        const int64_t bytes =
+            lg_graph_value(program->lowered->graph, op->operands[last].value)->bytes;
+        device->ops->grad_add(device, bound->width, bytes, pointers[last],
+                              (const void *const *)pointers, last);
+        return LG_OK;
+    }
+    case LG_OP_GRAD_STAT:
+        run_stat(program, op, pointers, bound->width);
+        return LG_OK;
+    case LG_OP_GRAD_CLIP:
+        run_clip(input, op, pointers);
+        return LG_OK;
+    case LG_OP_UPDATE:
+        run_update(program, input, op, pointers, bound->width);
+        return LG_OK;
+    default:
+        LG_FAIL(LG_NOT_SUPPORTED, "op '%s': %s cannot run without a communicator", op->name,
+                lg_op_kind_name(bound->kind));
+    }
+}

@@ -1,0 +1,74 @@
+/*
+ * A program: a lowered graph and its plan bound to memory. Each op knows its pointers (two sets where a value has two
+ * slots), each lane its entries with the events they wait for. Nothing is decided when it runs.
+ */
+#ifndef LGI_EXEC_PROGRAM_H
+#define LGI_EXEC_PROGRAM_H
+
+#include <stdatomic.h>
+
+#include "exec/lower.h"
+#include "leapgrad/optim.h"
+#include "leapgrad/plan.h"
+
+/* What the run of one training step needs from outside. Copied by the executor. */
+typedef struct lgi_step_input {
+    lgi_step step; /* `inputs` must stay valid until the step has returned */
+    const lg_optim_opts *optim;
+    int64_t num_steps; /* of the whole training: the schedule's T */
+} lgi_step_input;
+
+/* "op `op` of step (own step - distance) has ended". */
+typedef struct lgi_wait {
+    int op;
+    int distance; /* from the step number of the waiting lane to that of the awaited op */
+} lgi_wait;
+
+struct lgi_bound_op {
+    lg_op_kind kind;
+    int width_idx;
+    int width;
+    lgi_device_layer *layer;
+    lgi_device_reorder *reorder;
+    lgi_phase phase;
+    void **pointers[2]; /* by slot of the step; by operand */
+    lgi_layer_io io[2]; /* ops of a layer */
+};
+
+struct lgi_bound_lane {
+    int first_core;
+    int num_cores;
+    int num_entries;
+    const lg_plan_entry *entries;
+    int *first_wait; /* by entry, and one past the last: index into waits */
+    lgi_wait *waits;
+    size_t num_waits, waits_capacity;
+};
+
+typedef struct lgi_program {
+    const lgi_lowered *lowered;
+    const lg_plan *plan;
+    char *arena;
+    struct lgi_bound_op *ops; /* by op */
+    int num_lanes;
+    struct lgi_bound_lane *lanes;
+    _Atomic int64_t *done;    /* by op: the last step whose op has ended */
+    void *pool;               /* memory of all pointer arrays */
+    int64_t first_step;       /* since the last drain: ops of earlier steps are done */
+    int64_t next_step;        /* the step to come */
+    bool has_lag;             /* some op runs in the next step */
+    lgi_step_input inputs[2]; /* by step mod 2 */
+} lgi_program;
+
+/* Lifetime: `lowered`, `plan` and the arena (plan->peak_bytes[0] bytes) must outlive the program. */
+LG_NODISCARD lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered,
+                                          const lg_plan *plan, void *arena);
+void lgi_program_destroy(lgi_program *program);
+
+/* Runs one op on the calling thread; `step_slot` is its step's number modulo 2. */
+LG_NODISCARD lg_status lgi_program_run_op(lgi_program *program, int op, int step_slot);
+
+/* Where value `value` of step `step` lies. */
+void *lgi_program_value(const lgi_program *program, int value, int64_t step);
+
+#endif
