@@ -91,6 +91,14 @@ struct lgi_device_ops {
     /* One line on what was found ("AVX-512 with bf16, oneDNN 2.6.3"), for reports. Lifetime: until close(). */
     const char *(*describe)(const lgi_device *device);
 
+    /*
+     * Called once on each thread that drives a lane of `num_threads` cores, before it runs ops: a backend that forks teams
+     * makes this thread's team now and calls `bind(user, thread_idx)` on each of its threads, so that they stay on the lane's
+     * cores. (optional: without it the driving thread itself is bound.)
+     */
+    void (*start_lane)(lgi_device *device, int num_threads,
+                       void (*bind)(void *user, int thread_idx), void *user);
+
     /* Counted memory, aligned to a page, zeroed. OUT_OF_MEMORY naming the bytes. */
     lg_status (*alloc)(lgi_device *device, void **out, int64_t bytes);
     void (*free)(lgi_device *device, void *memory, int64_t bytes);

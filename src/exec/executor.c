@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <omp.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -43,6 +42,7 @@ struct lane_thread {
  */
 struct lgi_executor {
     const lgi_hardware *hardware;
+    lgi_device *device;
     struct lane_thread **threads; /* each its own block: threads hold pointers to them */
     size_t num_threads, threads_capacity;
     pthread_mutex_t mutex;
@@ -158,18 +158,10 @@ static void run_lane(lgi_executor *executor, const struct job *job,
     }
 }
 
-/* Binds this thread, and the team that it will fork for wide ops, to the lane's cores. */
-static void bind_lane_thread(const struct lane_thread *self)
+static void bind_team_thread(void *user, int thread_idx)
 {
-    const lgi_hardware *hardware = self->executor->hardware;
-    const int first_core = self->first_core;
-    lgi_hardware_bind_thread(hardware, first_core);
-    omp_set_dynamic(0);
-    omp_set_num_threads(self->num_cores);
-    if (self->num_cores > 1) {
-#pragma omp parallel num_threads(self->num_cores)
-        lgi_hardware_bind_thread(hardware, first_core + omp_get_thread_num());
-    }
+    const struct lane_thread *self = user;
+    lgi_hardware_bind_thread(self->executor->hardware, self->first_core + thread_idx);
 }
 
 static void *lane_thread_main(void *argument)
@@ -177,7 +169,11 @@ static void *lane_thread_main(void *argument)
     struct lane_thread *self = argument;
     lgi_executor *executor = self->executor;
     uint64_t seen_generation = 0;
-    bind_lane_thread(self);
+    lgi_device *device = executor->device;
+    bind_team_thread(self, 0);
+    if (device->ops->start_lane != NULL) {
+        device->ops->start_lane(device, self->num_cores, bind_team_thread, self);
+    }
     (void)pthread_mutex_lock(&executor->mutex);
     while (!executor->is_stopping) {
         if (executor->generation == seen_generation) {
@@ -282,9 +278,10 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
     return status;
 }
 
-lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware)
+lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware, lgi_device *device)
 {
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
+    (*out)->device = device;
     (*out)->hardware = hardware;
     (void)pthread_mutex_init(&(*out)->mutex, NULL);
     (void)pthread_cond_init(&(*out)->started, NULL);

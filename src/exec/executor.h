@@ -20,8 +20,9 @@ typedef struct lgi_trace {
     uint64_t finish_ns;
 } lgi_trace;
 
-/* `hardware` must outlive the executor. */
-LG_NODISCARD lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware);
+/* Runs programs of `device`. It and `hardware` must outlive the executor. */
+LG_NODISCARD lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware,
+                                           lgi_device *device);
 void lgi_executor_destroy(lgi_executor *executor);
 
 /*
