@@ -1,0 +1,197 @@
+/**
+ * A trainer: a model on a device, with its plan, its memory and its optimizer. One call is one training step.
+ *
+ * Everything about how a step runs is decided when the trainer is made (or, for a batch of another size, before its first
+ * step): the step graph is lowered to the device, costs are measured or estimated, a strategy makes a plan, the plan is
+ * proved, one arena is allocated, and then steps run exactly that plan. Whatever the plan, the weights are the same bits for
+ * the same threads per op.
+ *
+ * Thread safety: one thread at a time per trainer.
+ */
+#ifndef LEAPGRAD_TRAINER_H
+#define LEAPGRAD_TRAINER_H
+
+#include "leapgrad/checkpoint.h"
+#include "leapgrad/model.h"
+#include "leapgrad/optim.h"
+#include "leapgrad/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum lg_trainer_costs {
+    LG_TRAINER_COSTS_ESTIMATE, /* from flops and bytes */
+    LG_TRAINER_COSTS_MEASURE,  /* each op is timed before the first step */
+    LG_TRAINER_COSTS_FILE      /* read from `costs_path` */
+} lg_trainer_costs;
+
+typedef struct lg_trainer_opts {
+    const char *device;    /* "auto", or a name from lg_device_name() */
+    int64_t batch_samples; /* of one step */
+    int num_micro_batches; /* the batch passes in this many parts, whose gradients add up */
+    uint64_t seed;         /* initial weights, dropout */
+    int64_t num_steps;     /* of the whole training: the schedule's T */
+    lg_optim_opts optim;
+    const char *strategy; /* a name from lg_strategy_name() */
+    int num_lanes;        /* 0: the strategy chooses */
+    int threads_per_lane; /* 0: the strategy chooses */
+    int64_t memory_bytes; /* budget for the arena; 0: not limited */
+    bool allow_lag;       /* ops may move into the next step */
+    lg_trainer_costs costs;
+    const char *costs_path; /* FILE */
+    const char *plan_path;  /* run this saved plan instead of making one; NULL: make one */
+} lg_trainer_opts;
+
+/** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, estimated costs. */
+LG_API lg_trainer_opts lg_trainer_opts_default(void);
+
+/** Names of the devices of this build; NULL after the last. */
+LG_API const char *lg_device_name(int idx);
+/** One line on what the device is. */
+LG_API const char *lg_device_help(int idx);
+/** Cores that this process may use. */
+LG_API LG_NODISCARD lg_status lg_num_cores(int *out);
+
+typedef struct lg_trainer lg_trainer;
+
+/**
+ * Makes a trainer with fresh weights.
+ *
+ * @param[out] out  Ownership: the caller's; lg_trainer_destroy(). NULL on failure.
+ * @param model     Lifetime: must outlive the trainer.
+ * @param opts      Copied.
+ * @return INVALID_ARG for options out of range or a plan that breaks a rule; NOT_SUPPORTED if the device lacks a layer or
+ *         nothing fits the memory budget; OUT_OF_MEMORY.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_create(lg_trainer **out, const lg_model *model,
+                                                const lg_trainer_opts *opts);
+LG_API void lg_trainer_destroy(lg_trainer *trainer);
+
+/** What a step, or a pass over evaluation data, came to. */
+typedef struct lg_step_result {
+    int64_t step;        /* its number; steps count from 0 */
+    double loss;         /* mean over the targets (weighted mean with class weights) */
+    int64_t num_correct; /* targets that were the arg max */
+    int64_t num_targets; /* not ignored */
+    double grad_norm;    /* of the whole gradient, before clipping; -1 without clipping */
+    uint64_t step_ns;
+} lg_step_result;
+
+/**
+ * Trains on one batch: forward, backward, update.
+ *
+ * @param trainer      The trainer.
+ * @param num_samples  1 or more; another size than `batch_samples` is planned when it first comes.
+ * @param tensors      By the model's `input_idx`: row-major [num_samples, ...], f32 or i32 as the model says. Borrowed for
+ *                     the call.
+ * @param[out] result  May be NULL. `loss` may be NaN or infinite: then the weights are no longer of use.
+ * @return INVALID_ARG for a token id or a target out of range, naming sample and value.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples,
+                                              const void *const *tensors, lg_step_result *result);
+
+/** Runs what lags behind, so that the weights are those after the last step. Reading, saving, evaluating do it themselves. */
+LG_API LG_NODISCARD lg_status lg_trainer_drain(lg_trainer *trainer);
+
+/** Sums over evaluation batches. */
+typedef struct lg_eval_sums {
+    double loss_sum;   /* of weight times loss, natural logarithm */
+    double weight_sum; /* loss_sum / weight_sum is the mean loss */
+    int64_t num_correct;
+    int64_t num_targets;
+} lg_eval_sums;
+
+/** Evaluates one batch with the weights as they are (running statistics, no dropout) and adds to `sums`. */
+LG_API LG_NODISCARD lg_status lg_trainer_evaluate(lg_trainer *trainer, int64_t num_samples,
+                                                  const void *const *tensors, lg_eval_sums *sums);
+
+/**
+ * Computes the logits, row-major [num_samples, ...]. `tensors` of targets may be NULL.
+ *
+ * @param logits  Room for num_samples times lg_trainer_num_logits() floats.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_predict(lg_trainer *trainer, int64_t num_samples,
+                                                 const void *const *tensors, float *logits);
+/** Logits of one sample. */
+LG_API int64_t lg_trainer_num_logits(const lg_trainer *trainer);
+
+/** The number of the step to come: how many steps were done. */
+LG_API int64_t lg_trainer_next_step(const lg_trainer *trainer);
+
+/* --- tensors ------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Copies a tensor out, row-major f32: a parameter ("conv1.weight"), a state ("bn1.running_mean"), a parameter's gradient
+ * of the last step ("conv1.weight.grad": of the mean loss, before clipping) or optimizer slot ("conv1.weight.slot0").
+ *
+ * @param num_elems  Must be the tensor's.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_read(lg_trainer *trainer, const char *name, float *elems,
+                                              int64_t num_elems);
+/** Sets a parameter, state or slot. */
+LG_API LG_NODISCARD lg_status lg_trainer_write(lg_trainer *trainer, const char *name,
+                                               const float *elems, int64_t num_elems);
+
+/** The hash of all parameters and states (checkpoint.h). */
+LG_API LG_NODISCARD lg_status lg_trainer_weights_hash(lg_trainer *trainer,
+                                                      char text[LG_WEIGHTS_HASH_CHARS]);
+
+/**
+ * Saves a checkpoint, from which lg_trainer_load() goes on with the same bits, whatever plan or device.
+ *
+ * @param trainer      The trainer.
+ * @param root         Directory of checkpoints (lg_checkpoint_save()).
+ * @param recipe_json  Stored along; NULL: none.
+ * @param extra_json   Stored along; NULL: none.
+ * @param num_keep     How many checkpoints to keep.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_save(lg_trainer *trainer, const char *root,
+                                              const char *recipe_json, const char *extra_json,
+                                              int num_keep);
+/**
+ * Loads weights, states, slots and step number; on failure the trainer is as before.
+ *
+ * @param trainer        The trainer.
+ * @param checkpoint     Of a model with the same tensors.
+ * @param weights_only   Leaves slots and step number: to evaluate, or to start from trained weights.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_load(lg_trainer *trainer, const lg_checkpoint *checkpoint,
+                                              bool weights_only);
+
+/* --- what was decided ------------------------------------------------------------------------------------------- */
+
+typedef struct lg_trainer_info {
+    const char *device;          /* "cpu" */
+    const char *device_text;     /* what the device found */
+    const char *strategy;        /* of the plan */
+    int num_cores;               /* of this machine */
+    int num_lanes;               /* compute lanes of the plan */
+    int threads_per_lane;        /* of the first one */
+    int64_t planned_peak_bytes;  /* the largest of all plans so far */
+    int64_t measured_peak_bytes; /* what the device's allocator counted */
+    double predicted_step_ns;    /* simulated */
+    double planning_ns;          /* time that the strategy took */
+    int num_reorders;            /* REORDER ops of a step */
+    int64_t num_param_elems;
+} lg_trainer_info;
+
+/** Lifetime of the texts: until lg_trainer_destroy(). */
+LG_API lg_trainer_info lg_trainer_about(const lg_trainer *trainer);
+
+/** Of training steps of `batch_samples`. Lifetime: until lg_trainer_destroy(). */
+LG_API const lg_graph *lg_trainer_graph(const lg_trainer *trainer);
+LG_API const lg_plan *lg_trainer_plan(const lg_trainer *trainer);
+LG_API const lg_costs *lg_trainer_cost_table(const lg_trainer *trainer);
+LG_API lg_machine lg_trainer_machine(const lg_trainer *trainer);
+
+/** Turns recording on or off: while on, each full step leaves a timeline. */
+LG_API void lg_trainer_record(lg_trainer *trainer, bool is_on);
+/** The timeline of the last recorded step. INVALID_ARG if there is none. Ownership: the caller's; lg_timeline_deinit(). */
+LG_API LG_NODISCARD lg_status lg_trainer_timeline(const lg_trainer *trainer, lg_timeline *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
