@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 leapgrad=${LEAPGRAD:-build/leapgrad}
 runs=${RUNS:-runs}
-kjv=.cache/kjv.txt
+kjv=.cache/kjv.txt # as recipes/kjv-gpt.yaml has it
 start=$SECONDS
 
 number() { # run, key: a number of run.json
@@ -23,13 +23,16 @@ reached() { # what, value, relation, bound
     fi
 }
 
-[ -s "$kjv" ] || tools/make_kjv.sh "$kjv"
+if [ ! -s "$kjv" ]; then
+    mkdir -p "$(dirname "$kjv")"
+    tools/make_kjv.sh "$kjv"
+fi
 
 echo "== 1 of 2: ResNet-20 on Fashion-MNIST"
 "$leapgrad" train recipes/fashion-resnet20.yaml "run.dir=$runs/fashion-resnet20" "$@"
 echo
 echo "== 2 of 2: GPT on the King James Bible, byte by byte"
-"$leapgrad" train recipes/kjv-gpt.yaml "run.dir=$runs/kjv-gpt" "data.text=$kjv" "$@"
+"$leapgrad" train recipes/kjv-gpt.yaml "run.dir=$runs/kjv-gpt" "$@"
 echo
 echo "== what it writes"
 "$leapgrad" generate "$runs/kjv-gpt"
