@@ -1,0 +1,422 @@
+/* The trainer: making it, and its steps. */
+#include "leapgrad/trainer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "train/trainer_internal.h"
+
+lg_trainer_opts lg_trainer_opts_default(void)
+{
+    lg_trainer_opts opts;
+    memset(&opts, 0, sizeof opts);
+    opts.device = "auto";
+    opts.batch_samples = 1;
+    opts.num_micro_batches = 1;
+    opts.num_steps = 1;
+    opts.optim = lg_optim_opts_default();
+    opts.strategy = "in-order";
+    opts.allow_lag = true;
+    opts.costs = LG_TRAINER_COSTS_ESTIMATE;
+    return opts;
+}
+
+static int num_devices(void)
+{
+    int num = 0;
+    while (lgi_device_registry()[num] != NULL) {
+        num++;
+    }
+    return num;
+}
+
+const char *lg_device_name(int idx)
+{
+    return idx >= 0 && idx < num_devices() ? lgi_device_registry()[idx]->name : NULL;
+}
+
+const char *lg_device_help(int idx)
+{
+    return idx >= 0 && idx < num_devices() ? lgi_device_registry()[idx]->help : NULL;
+}
+
+lg_status lg_num_cores(int *out)
+{
+    lgi_hardware *hardware = NULL;
+    *out = 1;
+    LG_TRY(lgi_hardware_open(&hardware));
+    *out = lgi_hardware_num_cores(hardware);
+    lgi_hardware_close(hardware);
+    return LG_OK;
+}
+
+const lg_model *lgi_trainer_model(const lg_trainer *trainer)
+{
+    return trainer->fused != NULL ? trainer->fused : trainer->model;
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------------ */
+
+static lg_status check_opts(const lg_trainer_opts *opts)
+{
+    if (opts->batch_samples < 1) {
+        LG_FAIL(LG_INVALID_ARG, "batch: %" PRId64 " samples, expected 1 or more",
+                opts->batch_samples);
+    }
+    if (opts->num_micro_batches < 1 || opts->num_micro_batches > opts->batch_samples) {
+        LG_FAIL(LG_INVALID_ARG, "micro-batches: %d is not in [1, %" PRId64 "], the batch's samples",
+                opts->num_micro_batches, opts->batch_samples);
+    }
+    if (opts->num_steps < 1) {
+        LG_FAIL(LG_INVALID_ARG, "steps: %" PRId64 ", expected 1 or more", opts->num_steps);
+    }
+    if (opts->num_lanes < 0 || opts->num_lanes > 1024 || opts->threads_per_lane < 0 ||
+        opts->threads_per_lane > 1024) {
+        LG_FAIL(LG_INVALID_ARG, "lanes %d x threads %d: each must be in [0, 1024]", opts->num_lanes,
+                opts->threads_per_lane);
+    }
+    if (opts->memory_bytes < 0) {
+        LG_FAIL(LG_INVALID_ARG, "memory budget: %" PRId64 " bytes, expected 0 or more",
+                opts->memory_bytes);
+    }
+    return lg_optim_opts_check(&opts->optim);
+}
+
+/* Options with texts of the trainer's own. */
+static lg_status copy_opts(lg_trainer *trainer, const lg_trainer_opts *opts)
+{
+    trainer->opts = *opts;
+    LG_TRY(lgi_strdup(&trainer->strategy, opts->strategy));
+    if (opts->costs == LG_TRAINER_COSTS_FILE) {
+        if (opts->costs_path == NULL) {
+            LG_FAIL(LG_INVALID_ARG, "costs are to come from a file, but no path was given");
+        }
+        LG_TRY(lgi_strdup(&trainer->costs_path, opts->costs_path));
+    }
+    if (opts->plan_path != NULL) {
+        LG_TRY(lgi_strdup(&trainer->plan_path, opts->plan_path));
+    }
+    return LG_OK;
+}
+
+/* More lanes than cores are allowed when asked for: they share, which is slow but computes the same. */
+static void describe_machine(lg_trainer *trainer)
+{
+    const lg_trainer_opts *opts = &trainer->opts;
+    const int num_lanes = opts->num_lanes > 0 ? opts->num_lanes : 1;
+    const int num_threads = opts->threads_per_lane > 0 ? opts->threads_per_lane : 1;
+    const int num_asked = num_lanes * num_threads;
+    trainer->machine = lg_machine_default();
+    trainer->machine.num_cores = lgi_hardware_num_cores(trainer->hardware);
+    if (trainer->machine.num_cores < num_asked) {
+        trainer->machine.num_cores = num_asked;
+    }
+    trainer->machine.memory_bytes = opts->memory_bytes;
+}
+
+static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
+{
+    const struct lgi_device_ops *device = NULL;
+    const lg_model *model = trainer->model;
+    LG_TRY(check_opts(opts));
+    LG_TRY(copy_opts(trainer, opts));
+    LG_TRY(lgi_device_find(&device, opts->device));
+    LG_TRY(lgi_hardware_open(&trainer->hardware));
+    describe_machine(trainer);
+    if (device->wants_fusion) {
+        LG_TRY(lgi_model_fuse(&trainer->fused, model));
+    }
+    LG_TRY(device->open(&trainer->device, trainer->machine.num_cores));
+    LG_TRY(lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device));
+    LG_TRY(lgi_calloc(&trainer->param_layouts, (size_t)lg_model_num_params(model),
+                      sizeof(lgi_layout)));
+    LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, opts->batch_samples, &trainer->main));
+    const size_t num_ops = (size_t)lg_graph_num_ops(trainer->main->lowered->graph);
+    LG_TRY(lgi_calloc(&trainer->trace.start_ns, num_ops, sizeof(uint64_t)));
+    LG_TRY(lgi_calloc(&trainer->trace.end_ns, num_ops, sizeof(uint64_t)));
+    trainer->traced_step = -1;
+    return lgi_init_weights(trainer->device, lgi_trainer_model(trainer), trainer->main->program,
+                            opts->seed);
+}
+
+lg_status lg_trainer_create(lg_trainer **out, const lg_model *model, const lg_trainer_opts *opts)
+{
+    LG_TRY(lgi_calloc(out, 1, sizeof **out));
+    (*out)->model = model;
+    const lg_status status = start(*out, opts);
+    if (status != LG_OK) {
+        lg_trainer_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+void lg_trainer_destroy(lg_trainer *trainer)
+{
+    if (trainer == NULL) {
+        return;
+    }
+    lgi_executor_destroy(trainer->executor);
+    for (size_t i = 0; i < trainer->num_prepared; i++) {
+        lgi_prepared_destroy(trainer->prepared[i]);
+    }
+    lgi_free(trainer->prepared);
+    if (trainer->arena != NULL) {
+        trainer->device->ops->free(trainer->device, trainer->arena, trainer->arena_bytes);
+    }
+    if (trainer->device != NULL) {
+        trainer->device->ops->close(trainer->device);
+    }
+    lgi_hardware_close(trainer->hardware);
+    lg_model_destroy(trainer->fused);
+    lgi_free(trainer->param_layouts);
+    lgi_free(trainer->trace.start_ns);
+    lgi_free(trainer->trace.end_ns);
+    lgi_free(trainer->strategy);
+    lgi_free(trainer->costs_path);
+    lgi_free(trainer->plan_path);
+    lgi_free(trainer);
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------------------------- */
+
+lg_status lg_trainer_drain(lg_trainer *trainer)
+{
+    if (trainer->current == NULL) {
+        return LG_OK;
+    }
+    struct prepared *current = trainer->current;
+    trainer->current = NULL;
+    return lgi_executor_drain(trainer->executor, current->program);
+}
+
+/* Adds up the loss records of a step, in the order of micro-batches. */
+static void sum_losses(const struct prepared *prepared, int64_t step, lg_eval_sums *sums)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        if (lg_graph_value(graph, i)->kind == LG_VALUE_LOSS) {
+            const lgi_loss_record *record = lgi_program_value(prepared->program, i, step);
+            sums->loss_sum += record->loss_sum;
+            sums->weight_sum += record->weight_sum;
+            sums->num_correct += record->num_correct;
+            sums->num_targets += record->num_targets;
+        }
+    }
+}
+
+static double grad_norm(const struct prepared *prepared, int64_t step)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const lg_value_info *value = lg_graph_value(graph, i);
+        if (value->kind == LG_VALUE_SCALAR && value->is_output) {
+            const double *clip = lgi_program_value(prepared->program, i, step);
+            return clip[1];
+        }
+    }
+    return -1.0;
+}
+
+static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, double weight,
+                                 const void *const *tensors)
+{
+    lgi_step_input input;
+    memset(&input, 0, sizeof input);
+    input.step.number = number;
+    input.step.seed = trainer->opts.seed;
+    input.step.loss_scale = weight > 0.0 ? 1.0 / weight : 0.0;
+    input.step.inputs = tensors;
+    input.optim = &trainer->opts.optim;
+    input.num_steps = trainer->opts.num_steps;
+    return input;
+}
+
+static lg_status check_num_samples(int64_t num_samples)
+{
+    if (num_samples < 1) {
+        LG_FAIL(LG_INVALID_ARG, "batch of %" PRId64 " samples, expected 1 or more", num_samples);
+    }
+    return LG_OK;
+}
+
+lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
+                          lg_step_result *result)
+{
+    struct prepared *prepared = NULL;
+    double weight = 0.0;
+    const uint64_t start_ns = lgi_clock_ns();
+    LG_TRY(check_num_samples(num_samples));
+    LG_TRY(lgi_check_batch(trainer->model, LG_GRAPH_TRAIN, num_samples, tensors, &weight));
+    LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, num_samples, &prepared));
+    if (trainer->current != prepared) {
+        LG_TRY(lg_trainer_drain(trainer));
+        lgi_program_seek(prepared->program, trainer->next_step);
+        trainer->current = prepared;
+    }
+    const int64_t step = trainer->next_step;
+    const lgi_step_input input = step_input(trainer, step, weight, tensors);
+    const bool is_recorded = trainer->is_recording && prepared == trainer->main;
+    LG_TRY(lgi_executor_step(trainer->executor, prepared->program, &input,
+                             is_recorded ? &trainer->trace : NULL));
+    trainer->traced_step = is_recorded ? step : trainer->traced_step;
+    trainer->next_step = step + 1;
+    if (result != NULL) {
+        lg_eval_sums sums;
+        memset(&sums, 0, sizeof sums);
+        sum_losses(prepared, step, &sums);
+        result->step = step;
+        result->loss = sums.weight_sum > 0.0 ? sums.loss_sum / sums.weight_sum : 0.0;
+        result->num_correct = sums.num_correct;
+        result->num_targets = sums.num_targets;
+        result->grad_norm = grad_norm(prepared, step);
+        result->step_ns = lgi_clock_ns() - start_ns;
+    }
+    return LG_OK;
+}
+
+/* Runs a forward-only graph once. Its steps count for themselves. */
+static lg_status run_forward(lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
+                             const void *const *tensors, struct prepared **out)
+{
+    double weight = 0.0;
+    LG_TRY(check_num_samples(num_samples));
+    LG_TRY(lgi_check_batch(trainer->model, mode, num_samples, tensors, &weight));
+    LG_TRY(lg_trainer_drain(trainer));
+    LG_TRY(lgi_trainer_prepare(trainer, mode, num_samples, out));
+    const lgi_step_input input = step_input(trainer, (*out)->program->next_step, weight, tensors);
+    return lgi_executor_step(trainer->executor, (*out)->program, &input, NULL);
+}
+
+lg_status lg_trainer_evaluate(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
+                              lg_eval_sums *sums)
+{
+    struct prepared *prepared = NULL;
+    LG_TRY(run_forward(trainer, LG_GRAPH_EVAL, num_samples, tensors, &prepared));
+    sum_losses(prepared, prepared->program->next_step - 1, sums);
+    return LG_OK;
+}
+
+int64_t lg_trainer_num_logits(const lg_trainer *trainer)
+{
+    const lg_layer_info *loss = lg_model_layer(trainer->model, lgi_loss_layer(trainer->model));
+    return lg_shape_num_elems(&lg_model_layer(trainer->model, loss->inputs[0])->out_shape);
+}
+
+lg_status lg_trainer_predict(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
+                             float *logits)
+{
+    struct prepared *prepared = NULL;
+    LG_TRY(run_forward(trainer, LG_GRAPH_PREDICT, num_samples, tensors, &prepared));
+    const lg_graph *graph = prepared->lowered->graph;
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const lg_value_info *value = lg_graph_value(graph, i);
+        if (value->is_output) {
+            const lg_shape shape = LG_SHAPE(num_samples * lg_trainer_num_logits(trainer));
+            const void *stored =
+                lgi_program_value(prepared->program, i, prepared->program->next_step - 1);
+            return trainer->device->ops->read(trainer->device, &shape, 0, stored, logits);
+        }
+    }
+    LG_FAIL(LG_INTERNAL, "the graph has no output");
+}
+
+int64_t lg_trainer_next_step(const lg_trainer *trainer)
+{
+    return trainer->next_step;
+}
+
+/* --- what was decided -------------------------------------------------------------------------------------------------- */
+
+lg_trainer_info lg_trainer_about(const lg_trainer *trainer)
+{
+    const struct prepared *main = trainer->main;
+    lg_trainer_info info;
+    memset(&info, 0, sizeof info);
+    info.device = trainer->device->ops->name;
+    info.device_text = trainer->device->ops->describe(trainer->device);
+    info.strategy = main->plan->strategy;
+    info.num_cores = lgi_hardware_num_cores(trainer->hardware);
+    for (int i = 0; i < main->plan->num_lanes; i++) {
+        const bool is_compute = main->plan->lanes[i].kind == LG_LANE_COMPUTE;
+        info.threads_per_lane = is_compute && info.num_lanes == 0 ? main->plan->lanes[i].num_cores
+                                                                  : info.threads_per_lane;
+        info.num_lanes += is_compute ? 1 : 0;
+    }
+    for (size_t i = 0; i < trainer->num_prepared; i++) {
+        const int64_t peak_bytes = trainer->prepared[i]->plan->peak_bytes[0];
+        info.planned_peak_bytes =
+            peak_bytes > info.planned_peak_bytes ? peak_bytes : info.planned_peak_bytes;
+    }
+    info.measured_peak_bytes = trainer->device->ops->peak_bytes(trainer->device);
+    info.predicted_step_ns = main->predicted_step_ns;
+    info.planning_ns = main->planning_ns;
+    info.num_reorders = main->lowered->num_reorders;
+    info.num_param_elems = lg_model_num_param_elems(trainer->model);
+    return info;
+}
+
+const lg_graph *lg_trainer_graph(const lg_trainer *trainer)
+{
+    return trainer->main->lowered->graph;
+}
+
+const lg_plan *lg_trainer_plan(const lg_trainer *trainer)
+{
+    return trainer->main->plan;
+}
+
+const lg_costs *lg_trainer_cost_table(const lg_trainer *trainer)
+{
+    return trainer->main->costs;
+}
+
+lg_machine lg_trainer_machine(const lg_trainer *trainer)
+{
+    return trainer->machine;
+}
+
+void lg_trainer_record(lg_trainer *trainer, bool is_on)
+{
+    trainer->is_recording = is_on;
+}
+
+static int compare_spans(const void *a, const void *b)
+{
+    const lg_span *x = a;
+    const lg_span *y = b;
+    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+}
+
+lg_status lg_trainer_timeline(const lg_trainer *trainer, lg_timeline *out)
+{
+    const lg_plan *plan = trainer->main->plan;
+    const lgi_trace *trace = &trainer->trace;
+    memset(out, 0, sizeof *out);
+    if (trainer->traced_step < 0) {
+        LG_FAIL(LG_INVALID_ARG, "no step was recorded");
+    }
+    LG_TRY(lgi_calloc(&out->spans, (size_t)plan->num_ops, sizeof *out->spans));
+    for (int lane = 0; lane < plan->num_lanes; lane++) {
+        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
+            const lg_plan_entry *entry = &plan->lanes[lane].entries[i];
+            if (trace->end_ns[entry->op] == 0) {
+                continue;
+            }
+            lg_span *span = &out->spans[out->num_spans++];
+            span->op = entry->op;
+            span->lane = lane;
+            span->step = trainer->traced_step - entry->lag;
+            span->start_ns = (double)(trace->start_ns[entry->op] - trace->begin_ns);
+            span->end_ns = (double)(trace->end_ns[entry->op] - trace->begin_ns);
+        }
+    }
+    qsort(out->spans, (size_t)out->num_spans, sizeof *out->spans, compare_spans);
+    out->step_ns = (double)(trace->finish_ns - trace->begin_ns);
+    out->end_ns = out->step_ns;
+    return LG_OK;
+}

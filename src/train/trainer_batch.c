@@ -1,0 +1,96 @@
+/* What a batch must be: token ids and targets in range; and the weight that the loss is divided by. */
+#include <inttypes.h>
+
+#include "base/check.h"
+#include "train/trainer_internal.h"
+
+int lgi_loss_layer(const lg_model *model)
+{
+    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
+        if (lg_model_layer(model, layer)->kind == LG_LAYER_SOFTMAX_CROSS_ENTROPY) {
+            return layer;
+        }
+    }
+    return -1;
+}
+
+/* Numbers of the batch tensor that input layer `layer` brings in, by sample. */
+static int64_t elems_per_sample(const lg_model *model, int layer)
+{
+    return lg_shape_num_elems(&lg_model_layer(model, layer)->out_shape);
+}
+
+static lg_status check_ids(const lg_model *model, int layer, int input, int64_t num_samples,
+                           const int32_t *ids)
+{
+    const lg_layer_info *info = lg_model_layer(model, layer);
+    const int64_t num_per_sample = elems_per_sample(model, input);
+    for (int64_t i = 0; i < num_samples * num_per_sample; i++) {
+        if (ids[i] < 0 || ids[i] >= info->attrs->num_embeddings) {
+            LG_FAIL(LG_INVALID_ARG,
+                    "input '%s', sample %" PRId64 ": id %" PRId32 " is not in [0, %" PRId64
+                    ") as layer '%s' needs",
+                    lg_model_layer(model, input)->name, i / num_per_sample, ids[i],
+                    info->attrs->num_embeddings, info->name);
+        }
+    }
+    return LG_OK;
+}
+
+static lg_status check_targets(const lg_model *model, int layer, int input, int64_t num_samples,
+                               const int32_t *targets, double *out_weight)
+{
+    const lg_layer_info *info = lg_model_layer(model, layer);
+    const lg_shape *logits = &lg_model_layer(model, info->inputs[0])->out_shape;
+    const int64_t num_classes = logits->dims[logits->num_dims - 1];
+    const int64_t num_per_sample = elems_per_sample(model, input);
+    double weight = 0.0;
+    for (int64_t i = 0; i < num_samples * num_per_sample; i++) {
+        const int32_t target = targets[i];
+        if (target == info->attrs->ignore_index) {
+            continue;
+        }
+        if (target < 0 || target >= num_classes) {
+            LG_FAIL(LG_INVALID_ARG,
+                    "input '%s', sample %" PRId64 ": target %" PRId32 " is neither in [0, %" PRId64
+                    ") nor %" PRId32 " (ignored)",
+                    lg_model_layer(model, input)->name, i / num_per_sample, target, num_classes,
+                    info->attrs->ignore_index);
+        }
+        weight +=
+            info->attrs->class_weights != NULL ? (double)info->attrs->class_weights[target] : 1.0;
+    }
+    *out_weight = weight;
+    return LG_OK;
+}
+
+lg_status lgi_check_batch(const lg_model *model, lg_graph_mode mode, int64_t num_samples,
+                          const void *const *tensors, double *out_weight)
+{
+    const int loss = lgi_loss_layer(model);
+    const bool needs_targets = mode != LG_GRAPH_PREDICT;
+    *out_weight = 0.0;
+    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
+        const lg_layer_info *info = lg_model_layer(model, layer);
+        if (info->kind == LG_LAYER_INPUT && tensors[info->attrs->input_idx] == NULL &&
+            (needs_targets || layer != lg_model_layer(model, loss)->inputs[1])) {
+            LG_FAIL(LG_INVALID_ARG, "batch tensor %d (input '%s') is missing",
+                    info->attrs->input_idx, info->name);
+        }
+        if (info->kind == LG_LAYER_TOKEN_EMBEDDING) {
+            const lg_layer_info *input = lg_model_layer(model, info->inputs[0]);
+            if (input->kind == LG_LAYER_INPUT) {
+                LG_TRY(check_ids(model, layer, info->inputs[0], num_samples,
+                                 tensors[input->attrs->input_idx]));
+            }
+        }
+        if (layer == loss && needs_targets) {
+            const lg_layer_info *input = lg_model_layer(model, info->inputs[1]);
+            if (input->kind == LG_LAYER_INPUT) {
+                LG_TRY(check_targets(model, layer, info->inputs[1], num_samples,
+                                     tensors[input->attrs->input_idx], out_weight));
+            }
+        }
+    }
+    return LG_OK;
+}

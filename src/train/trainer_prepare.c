@@ -1,0 +1,228 @@
+/*
+ * Making step graphs ready: lower, cost, plan, prove, bind. The arena is as large as the largest plan so far; a later,
+ * larger one moves the persistent values over.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "train/trainer_internal.h"
+
+/* Widths for which ops are prepared: what the options ask for, or one core, all cores and two steps between. */
+static void choose_widths(const lg_trainer *trainer, lg_graph_mode mode, lg_graph_opts *opts)
+{
+    const int num_cores = trainer->machine.num_cores;
+    const int num_threads = trainer->opts.threads_per_lane;
+    int widths[LG_MAX_WIDTHS] = {1, num_cores / 4, num_cores / 2, num_cores};
+    if (mode != LG_GRAPH_TRAIN) {
+        widths[0] = num_cores;
+        widths[1] = widths[2] = 0;
+    } else if (num_threads > 0) {
+        widths[0] = num_threads;
+        widths[1] = widths[2] = widths[3] = 0;
+    }
+    opts->num_widths = 0;
+    for (int i = 0; i < LG_MAX_WIDTHS; i++) {
+        if (widths[i] > (opts->num_widths > 0 ? opts->widths[opts->num_widths - 1] : 0)) {
+            opts->widths[opts->num_widths++] = widths[i];
+        }
+    }
+}
+
+static void choose_graph_opts(const lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
+                              lg_graph_opts *opts)
+{
+    *opts = lg_graph_opts_default();
+    opts->mode = mode;
+    opts->num_samples = num_samples;
+    opts->num_micro_batches = mode == LG_GRAPH_TRAIN ? trainer->opts.num_micro_batches : 1;
+    opts->num_slots = lg_optim_num_slots(&trainer->opts.optim);
+    opts->has_clipping = mode == LG_GRAPH_TRAIN && trainer->opts.optim.clip_norm > 0.0;
+    choose_widths(trainer, mode, opts);
+}
+
+/* Costs of a batch of another size: those of the full one, in proportion. */
+static void scale_costs(lg_costs *costs, const struct prepared *prepared,
+                        const struct prepared *full)
+{
+    const double ratio = (double)prepared->num_samples / (double)full->num_samples;
+    const lg_graph *graph = prepared->lowered->graph;
+    for (int op = 0; op < lg_graph_num_ops(graph); op++) {
+        const int same = lg_graph_find_op(full->lowered->graph, lg_graph_op(graph, op)->name);
+        for (int w = 0; same >= 0 && w < lg_graph_options(graph)->num_widths; w++) {
+            lg_costs_set_op_ns(costs, op, w, lg_costs_op_ns(full->costs, same, w) * ratio);
+        }
+    }
+}
+
+static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    const bool is_main = prepared->mode == LG_GRAPH_TRAIN && trainer->main == NULL;
+    if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_FILE) {
+        return lg_costs_load(&prepared->costs, graph, trainer->costs_path);
+    }
+    LG_TRY(lg_costs_create(&prepared->costs, graph));
+    lg_costs_estimate(prepared->costs, graph, &trainer->machine);
+    if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_MEASURE) {
+        return lgi_trainer_profile(trainer, lg_graph_options(graph), prepared->costs);
+    }
+    if (prepared->mode == LG_GRAPH_TRAIN && !is_main) {
+        scale_costs(prepared->costs, prepared, trainer->main);
+    }
+    return LG_OK;
+}
+
+static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    const bool is_training = prepared->mode == LG_GRAPH_TRAIN;
+    const int64_t memory_bytes = trainer->opts.memory_bytes;
+    if (is_training && trainer->main == NULL && trainer->plan_path != NULL) {
+        LG_TRY(lg_plan_load(&prepared->plan, graph, trainer->plan_path));
+    } else {
+        lg_strategy_opts opts = lg_strategy_opts_default();
+        opts.num_lanes = is_training ? trainer->opts.num_lanes : 1;
+        opts.threads_per_lane =
+            is_training ? trainer->opts.threads_per_lane : trainer->machine.num_cores;
+        opts.memory_bytes = memory_bytes;
+        opts.allow_lag = trainer->opts.allow_lag;
+        const char *strategy = is_training ? trainer->strategy : "in-order";
+        const uint64_t start_ns = lgi_clock_ns();
+        LG_TRY(lg_plan_create(&prepared->plan, strategy, graph, &trainer->machine, prepared->costs,
+                              &opts));
+        prepared->planning_ns = (double)(lgi_clock_ns() - start_ns);
+    }
+    LG_TRY(lg_plan_check(prepared->plan, graph, memory_bytes));
+    if (is_training) {
+        lg_timeline timeline;
+        LG_TRY(
+            lg_plan_simulate(&timeline, prepared->plan, graph, &trainer->machine, prepared->costs));
+        prepared->predicted_step_ns = timeline.step_ns;
+        lg_timeline_deinit(&timeline);
+    }
+    return LG_OK;
+}
+
+/* Where the persistent values end; they must lie alike in all plans of a trainer. */
+static lg_status check_persistent(const lg_trainer *trainer, const struct prepared *prepared,
+                                  int64_t *out_end_bytes)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    const struct prepared *other = trainer->num_prepared > 0 ? trainer->prepared[0] : prepared;
+    *out_end_bytes = 0;
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const lg_value_info *value = lg_graph_value(graph, i);
+        if (!value->is_persistent) {
+            continue;
+        }
+        const int64_t offset_bytes = prepared->plan->values[i].offset_bytes[0];
+        if (offset_bytes != other->plan->values[i].offset_bytes[0] ||
+            prepared->plan->values[i].num_slots != 1) {
+            LG_FAIL(LG_INVALID_ARG,
+                    "plan: '%s' does not lie where this model's other plans have it", value->name);
+        }
+        if (offset_bytes + value->bytes > *out_end_bytes) {
+            *out_end_bytes = offset_bytes + value->bytes;
+        }
+    }
+    return LG_OK;
+}
+
+/* Rebinds everything to an arena of `bytes`, keeping the first `kept_bytes`. The old one goes first: never two at a time. */
+static lg_status resize_arena(lg_trainer *trainer, int64_t bytes, int64_t kept_bytes)
+{
+    const struct lgi_device_ops *ops = trainer->device->ops;
+    lg_status status = LG_OK;
+    char *kept = NULL;
+    if (trainer->arena != NULL) {
+        LG_TRY_GOTO(lgi_calloc(&kept, (size_t)kept_bytes, 1));
+        memcpy(kept, trainer->arena, (size_t)kept_bytes);
+        for (size_t i = 0; i < trainer->num_prepared; i++) {
+            lgi_program_destroy(trainer->prepared[i]->program);
+            trainer->prepared[i]->program = NULL;
+        }
+        ops->free(trainer->device, trainer->arena, trainer->arena_bytes);
+        trainer->arena = NULL;
+    }
+    LG_TRY_GOTO(ops->alloc(trainer->device, &trainer->arena, bytes));
+    trainer->arena_bytes = bytes;
+    if (kept != NULL) {
+        memcpy(trainer->arena, kept, (size_t)kept_bytes);
+    }
+out:
+    lgi_free(kept);
+    return status;
+}
+
+static lg_status bind(lg_trainer *trainer, struct prepared *prepared)
+{
+    if (prepared->program == NULL) {
+        LG_TRY(lgi_program_create(&prepared->program, prepared->lowered, prepared->plan,
+                                  trainer->arena));
+        lgi_program_seek(prepared->program,
+                         prepared->mode == LG_GRAPH_TRAIN ? trainer->next_step : 0);
+    }
+    return LG_OK;
+}
+
+void lgi_prepared_destroy(struct prepared *prepared)
+{
+    if (prepared == NULL) {
+        return;
+    }
+    lgi_program_destroy(prepared->program);
+    lg_plan_destroy(prepared->plan);
+    lg_costs_destroy(prepared->costs);
+    lgi_lowered_destroy(prepared->lowered);
+    lgi_free(prepared);
+}
+
+static lg_status make(lg_trainer *trainer, struct prepared *prepared)
+{
+    lg_graph_opts opts;
+    int64_t persistent_bytes = 0;
+    choose_graph_opts(trainer, prepared->mode, prepared->num_samples, &opts);
+    const bool is_first = trainer->num_prepared == 0;
+    LG_TRY(lgi_lower(&prepared->lowered, trainer->device, lgi_trainer_model(trainer), &opts,
+                     is_first ? NULL : trainer->param_layouts));
+    if (is_first) {
+        lgi_lowered_param_layouts(prepared->lowered, trainer->param_layouts);
+    }
+    LG_TRY(find_costs(trainer, prepared));
+    LG_TRY(make_plan(trainer, prepared));
+    LG_TRY(check_persistent(trainer, prepared, &persistent_bytes));
+    if (prepared->plan->peak_bytes[0] > trainer->arena_bytes) {
+        if (trainer->current != NULL) { /* what still lags must run before the arena moves */
+            LG_TRY(lg_trainer_drain(trainer));
+        }
+        LG_TRY(resize_arena(trainer, prepared->plan->peak_bytes[0], persistent_bytes));
+    }
+    LG_TRY(bind(trainer, prepared));
+    LG_TRY(lgi_grow(&trainer->prepared, &trainer->prepared_capacity, trainer->num_prepared + 1,
+                    sizeof(void *)));
+    trainer->prepared[trainer->num_prepared++] = prepared;
+    return LG_OK;
+}
+
+lg_status lgi_trainer_prepare(lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
+                              struct prepared **out)
+{
+    for (size_t i = 0; i < trainer->num_prepared; i++) {
+        *out = trainer->prepared[i];
+        if ((*out)->mode == mode && (*out)->num_samples == num_samples) {
+            return bind(trainer, *out);
+        }
+    }
+    LG_TRY(lgi_calloc(out, 1, sizeof **out));
+    (*out)->mode = mode;
+    (*out)->num_samples = num_samples;
+    const lg_status status = make(trainer, *out);
+    if (status != LG_OK) {
+        lgi_prepared_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}

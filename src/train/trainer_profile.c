@@ -1,0 +1,143 @@
+/*
+ * Measured costs: the training graph runs a few steps in the textbook order on one lane, once for each width, and each op's
+ * best time counts. It does so on a device and an arena of its own, so the trainer's weights and its memory count do not
+ * notice.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "train/trainer_internal.h"
+
+#define MIN_RUNS 3
+#define MAX_RUNS 20
+/* After MIN_RUNS, runs go on only until this much time went by for a width. */
+#define TIME_BUDGET_NS 300e6
+
+struct profile {
+    const lg_trainer *trainer;
+    lgi_device *device;
+    lgi_executor *executor;
+    lgi_lowered *lowered;
+    lg_costs *costs;
+    void **tensors; /* by input of the model */
+    int num_tensors;
+    lgi_trace trace;
+};
+
+/* Random numbers where the model reads real ones; for ids and targets zeros, which are always in range. */
+static lg_status make_batch(struct profile *p, int64_t num_samples)
+{
+    const lg_model *model = p->lowered->model;
+    p->num_tensors = lg_model_num_inputs(model);
+    LG_TRY(lgi_calloc(&p->tensors, (size_t)p->num_tensors, sizeof(void *)));
+    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
+        const lg_layer_info *info = lg_model_layer(model, layer);
+        if (info->kind != LG_LAYER_INPUT || p->tensors[info->attrs->input_idx] != NULL) {
+            continue;
+        }
+        const int64_t num_elems = lg_shape_num_elems(&info->out_shape) * num_samples;
+        LG_TRY(lgi_calloc(&p->tensors[info->attrs->input_idx], (size_t)num_elems, sizeof(float)));
+        const lgi_random random = lgi_random_stream(1, LGI_RANDOM_INIT, (uint64_t)layer, 1, 0);
+        for (int64_t i = 0; info->out_dtype == LG_DTYPE_F32 && i < num_elems; i++) {
+            ((float *)p->tensors[info->attrs->input_idx])[i] =
+                lgi_random_uniform(&random, (uint64_t)i);
+        }
+    }
+    return LG_OK;
+}
+
+static void keep_best(struct profile *p, int width_idx, bool is_first_run)
+{
+    for (int op = 0; op < lg_graph_num_ops(p->lowered->graph); op++) {
+        const double ns = (double)(p->trace.end_ns[op] - p->trace.start_ns[op]);
+        if (is_first_run || ns < lg_costs_op_ns(p->costs, op, width_idx)) {
+            lg_costs_set_op_ns(p->costs, op, width_idx, ns);
+        }
+    }
+}
+
+static lg_status run_steps(struct profile *p, lgi_program *program, int width_idx)
+{
+    const lg_graph_opts *opts = lg_graph_options(p->lowered->graph);
+    double elapsed_ns = 0.0;
+    lg_optim_opts optim = p->trainer->opts.optim;
+    optim.lr *= 1e-6; /* the weights should stay ordinary numbers */
+    for (int run = 0; run < MAX_RUNS && (run < MIN_RUNS || elapsed_ns < TIME_BUDGET_NS); run++) {
+        lgi_step_input input;
+        memset(&input, 0, sizeof input);
+        input.step.number = program->next_step;
+        input.step.loss_scale = 1.0 / (double)opts->num_samples;
+        input.step.inputs = (const void *const *)p->tensors;
+        input.optim = &optim;
+        input.num_steps = p->trainer->opts.num_steps;
+        LG_TRY(lgi_executor_step(p->executor, program, &input, &p->trace));
+        elapsed_ns += (double)(p->trace.finish_ns - p->trace.begin_ns);
+        if (run > 0) { /* the first one pays for page faults */
+            keep_best(p, width_idx, run == 1);
+        }
+    }
+    return LG_OK;
+}
+
+static lg_status profile_width(struct profile *p, int width_idx)
+{
+    const lg_graph *graph = p->lowered->graph;
+    lg_status status = LG_OK;
+    lg_plan *plan = NULL;
+    lgi_program *program = NULL;
+    void *arena = NULL;
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = 1;
+    opts.threads_per_lane = lg_graph_options(graph)->widths[width_idx];
+    LG_TRY_GOTO(lg_plan_create(&plan, "in-order", graph, &p->trainer->machine, p->costs, &opts));
+    LG_TRY_GOTO(p->device->ops->alloc(p->device, &arena, plan->peak_bytes[0]));
+    LG_TRY_GOTO(lgi_program_create(&program, p->lowered, plan, arena));
+    LG_TRY_GOTO(lgi_init_weights(p->device, p->lowered->model, program, 1));
+    LG_TRY_GOTO(run_steps(p, program, width_idx));
+out:
+    lgi_program_destroy(program);
+    if (arena != NULL) {
+        p->device->ops->free(p->device, arena, plan->peak_bytes[0]);
+    }
+    lg_plan_destroy(plan);
+    return status;
+}
+
+static lg_status profile_all(struct profile *p, const lg_graph_opts *opts)
+{
+    const lg_trainer *trainer = p->trainer;
+    LG_TRY(trainer->device->ops->open(&p->device, opts->widths[opts->num_widths - 1]));
+    LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL));
+    const size_t num_ops = (size_t)lg_graph_num_ops(p->lowered->graph);
+    LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device));
+    LG_TRY(lgi_calloc(&p->trace.start_ns, num_ops, sizeof(uint64_t)));
+    LG_TRY(lgi_calloc(&p->trace.end_ns, num_ops, sizeof(uint64_t)));
+    LG_TRY(make_batch(p, opts->num_samples));
+    for (int w = 0; w < opts->num_widths; w++) {
+        LG_TRY(profile_width(p, w));
+    }
+    return LG_OK;
+}
+
+lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs)
+{
+    struct profile profile;
+    memset(&profile, 0, sizeof profile);
+    profile.trainer = trainer;
+    profile.costs = costs;
+    const lg_status status = profile_all(&profile, opts);
+    lgi_executor_destroy(profile.executor);
+    lgi_lowered_destroy(profile.lowered);
+    if (profile.device != NULL) {
+        profile.device->ops->close(profile.device);
+    }
+    for (int i = 0; i < profile.num_tensors; i++) {
+        lgi_free(profile.tensors[i]);
+    }
+    lgi_free(profile.tensors);
+    lgi_free(profile.trace.start_ns);
+    lgi_free(profile.trace.end_ns);
+    return status;
+}
