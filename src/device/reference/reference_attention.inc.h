@@ -60,20 +60,11 @@ static bool is_valid_key(const attention_dims *dims, int64_t n, int64_t t, int64
                                                     : ((const REAL *)dims->mask)[i] != 0);
 }
 
-static REAL dot(const REAL *a, const REAL *b, int64_t num_elems)
-{
-    REAL sum = 0;
-    for (int64_t i = 0; i < num_elems; i++) {
-        sum += a[i] * b[i];
-    }
-    return sum;
-}
-
 static REAL attention_score(const attention_dims *dims, const attention_head *head, int64_t t,
                             int64_t s)
 {
     return dims->score_scale *
-           dot(head->q + t * head->row_stride, head->k + s * head->row_stride, dims->head_size);
+           dot(head->q + t * head->row_stride, head->k + s * head->row_stride, 1, dims->head_size);
 }
 
 /* One query: writes y(t) and, where `prob` is not NULL, p(t,.). */
@@ -142,12 +133,12 @@ static void attention_query_grad(const attention_dims *dims, const attention_hea
     REAL *dv = dq + 2 * dims->features;
     REAL mean_dp = 0;
     for (int64_t s = 0; s < dims->tokens; s++) {
-        mean_dp += prob[s] * dot(dy, head->v + s * head->row_stride, dims->head_size);
+        mean_dp += prob[s] * dot(dy, head->v + s * head->row_stride, 1, dims->head_size);
     }
     for (int64_t s = 0; s < dims->tokens; s++) {
         const int64_t row = s * head->row_stride;
         const int64_t query_row = t * head->row_stride;
-        const REAL dp = dot(dy, head->v + row, dims->head_size);
+        const REAL dp = dot(dy, head->v + row, 1, dims->head_size);
         const REAL ds = prob[s] * (dp - mean_dp) * dims->score_scale;
         for (int64_t i = 0; i < dims->head_size; i++) {
             dv[row + i] += prob[s] * dy[i];

@@ -14,10 +14,7 @@ static lg_status linear_forward(const lgi_reference_layer *layer, const lgi_laye
         REAL *y = (REAL *)io->y + r * num_out;
         for (int64_t o = 0; o < num_out; o++) {
             const REAL *weight = (const REAL *)io->param[0] + o * num_in;
-            REAL sum = 0;
-            for (int64_t k = 0; k < num_in; k++) {
-                sum += weight[k] * x[k];
-            }
+            const REAL sum = dot(weight, x, 1, num_in);
             y[o] = bias != NULL ? sum + bias[o] : sum;
         }
     }
@@ -37,9 +34,7 @@ static lg_status linear_input_grad(const lgi_reference_layer *layer, const lgi_l
         }
         for (int64_t o = 0; o < num_out; o++) {
             const REAL *weight = (const REAL *)io->param[0] + o * num_in;
-            for (int64_t k = 0; k < num_in; k++) {
-                dx[k] += dy[o] * weight[k];
-            }
+            add_scaled(dx, 1, dy[o], weight, 1, num_in);
         }
     }
     return LG_OK;
@@ -54,7 +49,6 @@ static lg_status linear_weight_grad(const lgi_reference_layer *layer, const lgi_
     const int64_t rows = layer->num_samples * num_rows(&layer->in_shapes[0]);
     const int64_t num_in = last_dim(&layer->in_shapes[0]);
     const int64_t num_out = layer->attrs->num_outputs;
-    REAL *dbias = layer->attrs->has_bias ? io->dparam[1] : NULL;
     for (int64_t o = 0; o < num_out; o++) {
         REAL *dweight = io->dparam[0] != NULL ? (REAL *)io->dparam[0] + o * num_in : NULL;
         REAL bias_sum = 0;
@@ -65,13 +59,9 @@ static lg_status linear_weight_grad(const lgi_reference_layer *layer, const lgi_
             const REAL *x = (const REAL *)io->x[0] + r * num_in;
             const REAL dy = ((const REAL *)io->dy)[r * num_out + o];
             bias_sum += dy;
-            for (int64_t k = 0; k < num_in && dweight != NULL; k++) {
-                dweight[k] += dy * x[k];
-            }
+            add_scaled(dweight, 1, dy, x, 1, dweight != NULL ? num_in : 0);
         }
-        if (dbias != NULL) {
-            store_grad(dbias + o, bias_sum, io->accumulates_param[1]);
-        }
+        store_grad(io, 1, o, bias_sum);
     }
     return LG_OK;
 }
@@ -141,13 +131,12 @@ static lg_status position_embedding_weight_grad(const lgi_reference_layer *layer
     const int64_t sample_elems = lg_shape_num_elems(&layer->out_shape);
     const int64_t weight_elems = layer->attrs->num_embeddings * last_dim(&layer->out_shape);
     const REAL *dy = io->dy;
-    REAL *dweight = io->dparam[0];
     for (int64_t i = 0; i < weight_elems; i++) {
         REAL sum = 0;
         for (int64_t n = 0; n < layer->num_samples && i < sample_elems; n++) {
             sum += dy[n * sample_elems + i];
         }
-        store_grad(dweight + i, sum, io->accumulates_param[0]);
+        store_grad(io, 0, i, sum);
     }
     return LG_OK;
 }

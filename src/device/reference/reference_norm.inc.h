@@ -114,8 +114,8 @@ static lg_status batch_norm_input_grad(const lgi_reference_layer *layer, const l
                 dx[i] = scale * (grad - mean_grad - xhat * mean_grad_xhat);
             }
         }
-        store_grad_at(io, 0, c, (REAL)sum_xhat);
-        store_grad_at(io, 1, c, (REAL)sum);
+        store_grad(io, 0, c, (REAL)sum_xhat);
+        store_grad(io, 1, c, (REAL)sum);
     }
     return LG_OK;
 }
@@ -178,8 +178,8 @@ static void layer_norm_weight_grad(const lgi_reference_layer *layer, const lgi_l
             sum += (double)dy[i];
             sum_xhat += (double)dy[i] * (double)((x[i] - stash[2 * r]) * stash[2 * r + 1]);
         }
-        store_grad_at(io, 0, c, (REAL)sum_xhat);
-        store_grad_at(io, 1, c, (REAL)sum);
+        store_grad(io, 0, c, (REAL)sum_xhat);
+        store_grad(io, 1, c, (REAL)sum);
     }
 }
 

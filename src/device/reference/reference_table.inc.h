@@ -43,18 +43,52 @@ static int64_t map_elems(const lg_shape *shape)
     return shape->dims[1] * shape->dims[2];
 }
 
-/* A finished weight gradient: sets or adds. */
-static void store_grad(REAL *dst, REAL value, bool accumulates)
+/* Sets or adds a finished weight gradient: element `i` of parameter `param`; nothing where it is not wanted. */
+static void store_grad(const lgi_layer_io *io, int param, int64_t i, REAL value)
 {
-    *dst = accumulates ? *dst + value : value;
+    REAL *dparam = io->dparam[param];
+    if (dparam != NULL) {
+        dparam[i] = io->accumulates_param[param] ? dparam[i] + value : value;
+    }
 }
 
-/* The same for element `i` of parameter `param`, where its gradient is wanted. */
-static void store_grad_at(const lgi_layer_io *io, int param, int64_t i, REAL value)
+/* dst += scale * src, each with the distance from one element to the next. */
+static void add_scaled(REAL *dst, int64_t dst_stride, REAL scale, const REAL *src,
+                       int64_t src_stride, int64_t num_elems)
 {
-    if (io->dparam[param] != NULL) {
-        store_grad((REAL *)io->dparam[param] + i, value, io->accumulates_param[param]);
+    if (dst_stride == 1 && src_stride == 1) { /* the same, for the vectorizer */
+        for (int64_t i = 0; i < num_elems; i++) {
+            dst[i] += scale * src[i];
+        }
+        return;
     }
+    for (int64_t i = 0; i < num_elems; i++) {
+        dst[i * dst_stride] += scale * src[i * src_stride];
+    }
+}
+
+/*
+ * Sum of a[i] * b[i * b_stride]. Term i goes to sum i modulo NUM_SUMS, in order; then the sums are added, in order: an
+ * order as fixed as any, which compilers vectorize and which loses less to rounding than one long sum.
+ */
+#define NUM_SUMS 16
+static REAL dot(const REAL *a, const REAL *b, int64_t b_stride, int64_t num_elems)
+{
+    REAL sums[NUM_SUMS] = {0};
+    int64_t i = 0;
+    for (; b_stride == 1 && i + NUM_SUMS <= num_elems; i += NUM_SUMS) {
+        for (int j = 0; j < NUM_SUMS; j++) {
+            sums[j] += a[i + j] * b[i + j];
+        }
+    }
+    for (; i < num_elems; i++) {
+        sums[i % NUM_SUMS] += a[i] * b[i * b_stride];
+    }
+    REAL sum = 0;
+    for (int j = 0; j < NUM_SUMS; j++) {
+        sum += sums[j];
+    }
+    return sum;
 }
 
 #include "device/reference/reference_activation.inc.h"
