@@ -58,6 +58,7 @@ typedef struct device_options {
     bool is_in_place; /* use the memory of input 0 and of dy for results where the facts allow it */
     bool
         has_conv_layouts; /* the producers leave maps in the layout that a convolution leaves them in */
+    bool has_params_of_other_size; /* parameters are stored as a larger micro-batch chose */
 } device_options;
 
 /* A layer prepared on a device, with its operands. */

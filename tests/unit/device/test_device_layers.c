@@ -91,6 +91,13 @@ static void maps_as_convolutions_leave_them_are_read_rightly(void **state)
     assert_int_equal(compare_all(&in_place, "layouts of convolutions, in place"), 0);
 }
 
+static void parameters_stored_for_another_micro_batch_size_are_taken(void **state)
+{
+    (void)state;
+    const device_options options = {.has_params_of_other_size = true, .has_conv_layouts = true};
+    assert_int_equal(compare_all(&options, "parameters of another size"), 0);
+}
+
 static void a_second_run_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -139,6 +146,7 @@ int main(void)
         cmocka_unit_test(two_threads_compute_what_the_oracle_does),
         cmocka_unit_test(results_in_the_memory_of_operands_are_the_same),
         cmocka_unit_test(maps_as_convolutions_leave_them_are_read_rightly),
+        cmocka_unit_test(parameters_stored_for_another_micro_batch_size_are_taken),
         cmocka_unit_test(a_second_run_gives_the_same_bits),
         cmocka_unit_test(a_planted_error_is_found),
     };
