@@ -62,7 +62,7 @@ static const lgi_field fields[] = {
     NUMBER(data, num_classes, "classes", "10", 1, 1000000, "idx: labels are 0 up to this number less one."),
     NUMBER(data, mean, "", "0", -1000, 1000, "idx: subtracted from pixels scaled to 0..1; one number, or one per channel."),
     NUMBER(data, std, "", "1", 1e-6, 1000, "idx: pixels are divided by it afterwards; one number, or one per channel."),
-    NUMBER(data, pad_crop, "pixels", "0", 0, 64, "idx: training images are padded by this on all sides with the mean and cropped back at a random place. 0: off."),
+    NUMBER(data, pad_crop, "pixels", "0", 0, 64, "idx: training images are padded with this many black pixels on all sides and cropped back at a random place. 0: off."),
     SWITCH(data, flip, "false", "idx: training images are mirrored left to right, each with probability one half."),
     TEXT(data, text, "", "text, masked-text: the file."),
     NUMBER(data, held_out_frac, "", "0.05", 0, 0.9, "text, masked-text: the last part of the file, kept for the final test."),
