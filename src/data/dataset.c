@@ -370,8 +370,7 @@ lg_status lg_dataset_mean_std(const lg_dataset *dataset, float *mean, float *std
         double shift = 0.0;
         sum_channel(&sum, &squares, dataset, c, 0.0);
         if (dataset->dtype == LG_DTYPE_F32) {
-            shift =
-                sum / count; /* a second pass, so that a large mean does not hide the deviation */
+            shift = sum / count; /* a second pass: a large mean would hide the deviation */
             sum_channel(&sum, &squares, dataset, c, shift);
         }
         const double scale = dataset->dtype == LG_DTYPE_U8 ? 255.0 : 1.0;

@@ -10,8 +10,8 @@
  *     BUILDING -> FREE   thread: started over meanwhile (`generation` changed)
  *
  * With n batches ahead there are n + 1 slots. When the caller waits it holds none, so the thread always finds a free
- * one or the one that the caller waits for is on its way. A failure is a READY slot with a status; the thread stops
- * after it until the caller has seen it, and the next call starts over.
+ * one or the one that the caller waits for is on its way. A failure is a READY slot with a status and a message; once
+ * handed over it is gone, so asking again starts over from there.
  */
 #include "data/prefetch.h"
 
@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -44,7 +45,7 @@ struct lgi_prefetch {
     pthread_cond_t is_built;
     /* Under the mutex: */
     bool is_stopping;
-    bool is_running;  /* something was asked for, and no failure since */
+    bool is_running;  /* something was asked for */
     int64_t next_idx; /* the batch to build next */
     uint64_t generation;
     int num_slots;
@@ -96,8 +97,7 @@ static void *run(void *context)
         slot->status = status;
         prefetch->next_idx = batch_idx + 1;
         if (status != LG_OK) {
-            prefetch->is_running = false;
-            (void)strncpy(slot->message, lg_last_error(), sizeof slot->message - 1);
+            (void)snprintf(slot->message, sizeof slot->message, "%s", lg_last_error());
         }
         (void)pthread_cond_signal(&prefetch->is_built);
     }
@@ -187,20 +187,6 @@ void lgi_prefetch_destroy(lgi_prefetch *prefetch)
     lgi_free(prefetch);
 }
 
-/* Whether batch `batch_idx` is built, or will be if the thread just goes on. */
-static bool is_on_its_way(const lgi_prefetch *prefetch, int64_t batch_idx)
-{
-    if (prefetch->is_running && batch_idx == prefetch->next_idx) {
-        return true; /* next to be built, or being built */
-    }
-    for (int i = 0; i < prefetch->num_slots; i++) {
-        if (prefetch->slots[i].state == READY && prefetch->slots[i].batch_idx == batch_idx) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static prefetch_slot *find_ready(lgi_prefetch *prefetch, int64_t batch_idx)
 {
     for (int i = 0; i < prefetch->num_slots; i++) {
@@ -214,7 +200,10 @@ static prefetch_slot *find_ready(lgi_prefetch *prefetch, int64_t batch_idx)
 lg_status lgi_prefetch_get(lgi_prefetch *prefetch, int64_t batch_idx, const lg_batch **out)
 {
     (void)pthread_mutex_lock(&prefetch->mutex);
-    const bool is_new = !is_on_its_way(prefetch, batch_idx);
+    prefetch_slot *ready = find_ready(prefetch, batch_idx);
+    const bool is_next =
+        prefetch->is_running && batch_idx == prefetch->next_idx; /* or being built */
+    const bool is_new = ready == NULL && !is_next;
     for (int i = 0; i < prefetch->num_slots; i++) {
         prefetch_slot *slot = &prefetch->slots[i];
         const bool is_unwanted = slot->state == READY && (is_new || slot->batch_idx < batch_idx);
@@ -228,17 +217,16 @@ lg_status lgi_prefetch_get(lgi_prefetch *prefetch, int64_t batch_idx, const lg_b
         prefetch->is_running = true;
     }
     (void)pthread_cond_signal(&prefetch->may_build);
-    prefetch_slot *slot = find_ready(prefetch, batch_idx);
-    while (slot == NULL) {
+    while (ready == NULL) {
         (void)pthread_cond_wait(&prefetch->is_built, &prefetch->mutex);
-        slot = find_ready(prefetch, batch_idx);
+        ready = find_ready(prefetch, batch_idx);
     }
-    const lg_status status = slot->status;
-    slot->state = status == LG_OK ? HELD : FREE;
-    (void)pthread_mutex_unlock(&prefetch->mutex);
+    const lg_status status = ready->status;
     if (status != LG_OK) {
-        return lgi_fail_copy(status, slot->message); /* the thread waits for the next call */
+        (void)lgi_fail_copy(status, ready->message); /* before the thread may use the slot again */
     }
-    *out = &slot->content.batch;
-    return LG_OK;
+    ready->state = status == LG_OK ? HELD : FREE;
+    (void)pthread_mutex_unlock(&prefetch->mutex);
+    *out = status == LG_OK ? &ready->content.batch : NULL;
+    return status;
 }
