@@ -75,11 +75,14 @@ typedef struct lg_lane {
     lg_plan_entry *entries;
 } lg_lane;
 
-/** An extra "`from` ends before `to` starts", besides the graph's edges: between lanes that share cores. */
+/**
+ * An extra "`from` ends before `to` starts", besides the graph's edges: between lanes that share cores. It is about runs
+ * in iterations, whatever steps they belong to.
+ */
 typedef struct lg_plan_sync {
     int from;     /* op */
     int to;       /* op */
-    int distance; /* 0: the run of `from` in the same step of training as `to`; 1: the one before */
+    int distance; /* 0: within one iteration; 1: `from` in the iteration before, which holds anyway */
 } lg_plan_sync;
 
 /**

@@ -38,10 +38,10 @@ static void arcs_deinit(arc_list *arcs)
     lgi_free(arcs->out_arcs);
 }
 
+/* `delta`: iterations between the two runs. */
 static lg_status add_constraint(const lgi_order *order, arc_list *arcs, const lg_graph *graph,
-                                const char *what, int from, int to, int distance)
+                                const char *what, int from, int to, int distance, int delta)
 {
-    const int delta = lgi_edge_delta(distance, order->lag[from], order->lag[to]);
     const char *const from_name = lg_graph_op(graph, from)->name;
     const char *const to_name = lg_graph_op(graph, to)->name;
     if (delta < 0) {
@@ -94,12 +94,15 @@ static lg_status collect_arcs(arc_list *arcs, const lgi_order *order, const lg_p
     const lg_edge *const edges = lg_graph_edges(graph);
     LG_TRY(lgi_calloc(&arcs->items, (size_t)num_edges + (size_t)plan->num_syncs, sizeof(arc)));
     for (int i = 0; i < num_edges; i++) {
-        LG_TRY(add_constraint(order, arcs, graph, "edge", edges[i].from, edges[i].to,
-                              edges[i].distance));
+        const lg_edge *const edge = &edges[i];
+        LG_TRY(add_constraint(
+            order, arcs, graph, "edge", edge->from, edge->to, edge->distance,
+            lgi_edge_delta(edge->distance, order->lag[edge->from], order->lag[edge->to])));
     }
     for (int i = 0; i < plan->num_syncs; i++) {
         const lg_plan_sync *const sync = &plan->syncs[i];
-        LG_TRY(add_constraint(order, arcs, graph, "sync", sync->from, sync->to, sync->distance));
+        LG_TRY(add_constraint(order, arcs, graph, "sync", sync->from, sync->to, sync->distance,
+                              sync->distance));
     }
     LG_TRY(group_arcs(&arcs->in_begin, &arcs->in_arcs, arcs, order->num_ops, true));
     return group_arcs(&arcs->out_begin, &arcs->out_arcs, arcs, order->num_ops, false);

@@ -57,7 +57,7 @@ void lgi_accesses_deinit(lgi_accesses *accesses);
 /* Index of `width` among the graph's widths, or -1; a comm lane's 0 counts as the first. */
 int lgi_width_idx(const lg_graph *graph, int width);
 
-/* Iterations between the runs that an edge or a sync ties together: below 0 it cannot hold, above 0 it holds anyway. */
+/* Iterations between the runs that an edge ties together: below 0 it cannot hold, above 0 it holds anyway. */
 static inline int lgi_edge_delta(int distance, int lag_from, int lag_to)
 {
     return distance + lag_to - lag_from;

@@ -1,0 +1,242 @@
+/* The table of strategies, options, and the way from a strategy's name to a proved plan. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "plan/plan_make.h"
+#include "plan/plan_order.h"
+#include "plan/strategies/strategy.h"
+
+const struct lgi_strategy lgi_strategies[] = {
+    {"in-order",
+     "textbook order: each weight gradient right beside its input gradient, updates at the end",
+     lgi_in_order_create},
+    {"out-of-order",
+     "weight gradients in a queue on other lanes, deferred, or in the next step's forward (Oh et "
+     "al., "
+     "EuroSys 2022): the fastest of many such plans by simulation, within the memory budget",
+     lgi_out_of_order_create},
+    {NULL, NULL, NULL},
+};
+
+const char *lg_strategy_name(int idx)
+{
+    const int num = (int)(sizeof lgi_strategies / sizeof lgi_strategies[0]);
+    return idx >= 0 && idx < num ? lgi_strategies[idx].name : NULL;
+}
+
+const char *lg_strategy_help(int idx)
+{
+    const int num = (int)(sizeof lgi_strategies / sizeof lgi_strategies[0]);
+    return idx >= 0 && idx < num ? lgi_strategies[idx].help : NULL;
+}
+
+lg_strategy_opts lg_strategy_opts_default(void)
+{
+    return (lg_strategy_opts){
+        .num_lanes = 0, .threads_per_lane = 0, .memory_bytes = 0, .allow_lag = true};
+}
+
+int lgi_widest(const lgi_strategy_input *input, int num_lanes)
+{
+    const lg_graph_opts *const opts = lg_graph_options(input->graph);
+    int widest = 0;
+    for (int i = 0; i < opts->num_widths; i++) {
+        const int width = opts->widths[i];
+        if (width > widest && (int64_t)width * num_lanes <= input->machine->num_cores) {
+            widest = width;
+        }
+    }
+    return widest;
+}
+
+bool lgi_is_comm_op(lg_op_kind kind)
+{
+    return kind == LG_OP_SEND || kind == LG_OP_RECV || kind == LG_OP_ALL_REDUCE;
+}
+
+lg_status lgi_step_ns(const lgi_strategy_input *input, const lg_plan *plan, double *out_ns)
+{
+    lg_timeline timeline;
+    LG_TRY(lg_plan_simulate(&timeline, plan, input->graph, input->machine, input->costs));
+    *out_ns = timeline.step_ns;
+    lg_timeline_deinit(&timeline);
+    return LG_OK;
+}
+
+static lg_status check_machine(const lg_machine *machine, const lg_graph *graph)
+{
+    if (machine->num_cores < 1 || machine->memory_bytes < 0 || !(machine->corun_slowdown >= 1.0) ||
+        !isfinite(machine->corun_slowdown)) {
+        LG_FAIL(
+            LG_INVALID_ARG,
+            "machine: %d cores, %lld bytes, corun_slowdown %g; allowed: 1 or more cores, 0 or more "
+            "bytes, 1 or more",
+            machine->num_cores, (long long)machine->memory_bytes, machine->corun_slowdown);
+    }
+    if (machine->num_ranks != lg_graph_num_ranks(graph)) {
+        LG_FAIL(LG_INVALID_ARG, "machine: %d ranks, but the graph has %d", machine->num_ranks,
+                lg_graph_num_ranks(graph));
+    }
+    return LG_OK;
+}
+
+static lg_status check_opts(const lg_strategy_opts *opts, const lg_machine *machine,
+                            const lg_graph *graph)
+{
+    if (opts->num_lanes < 0 || opts->threads_per_lane < 0 || opts->memory_bytes < 0) {
+        LG_FAIL(LG_INVALID_ARG,
+                "strategy options: %d lanes, %d threads per lane, %lld bytes; allowed: 0 (chosen) "
+                "or more",
+                opts->num_lanes, opts->threads_per_lane, (long long)opts->memory_bytes);
+    }
+    const int64_t num_lanes = opts->num_lanes > 0 ? opts->num_lanes : 1;
+    const int64_t num_threads = opts->threads_per_lane > 0 ? opts->threads_per_lane : 1;
+    if (num_lanes * num_threads > machine->num_cores) {
+        LG_FAIL(LG_INVALID_ARG, "%lld lanes of %lld threads need more than the machine's %d cores",
+                (long long)num_lanes, (long long)num_threads, machine->num_cores);
+    }
+    if (opts->threads_per_lane > 0 && lgi_width_idx(graph, opts->threads_per_lane) < 0) {
+        LG_FAIL(LG_NOT_SUPPORTED, "the graph was not made for ops with %d threads",
+                opts->threads_per_lane);
+    }
+    return LG_OK;
+}
+
+/* Fills in the input of a strategy; fails where options, machine and graph do not go together. */
+static lg_status resolve_input(lgi_strategy_input *input, const lg_graph *graph,
+                               const lg_machine *machine, const lg_costs *costs,
+                               const lg_strategy_opts *opts)
+{
+    LG_TRY(check_machine(machine, graph));
+    LG_TRY(check_opts(opts, machine, graph));
+    *input =
+        (lgi_strategy_input){.graph = graph, .machine = machine, .costs = costs, .opts = *opts};
+    if (input->opts.memory_bytes == 0) {
+        input->opts.memory_bytes = machine->memory_bytes;
+    }
+    return LG_OK;
+}
+
+lg_status lg_plan_create(lg_plan **out, const char *strategy, const lg_graph *graph,
+                         const lg_machine *machine, const lg_costs *costs,
+                         const lg_strategy_opts *opts)
+{
+    *out = NULL;
+    const struct lgi_strategy *chosen = NULL;
+    for (const struct lgi_strategy *s = lgi_strategies; s->name != NULL; s++) {
+        chosen = strcmp(s->name, strategy) == 0 ? s : chosen;
+    }
+    if (chosen == NULL) {
+        LG_FAIL(LG_INVALID_ARG, "unknown strategy '%.100s'; allowed: in-order, out-of-order",
+                strategy);
+    }
+    lgi_strategy_input input;
+    LG_TRY(resolve_input(&input, graph, machine, costs, opts));
+    lg_plan *plan = NULL;
+    LG_TRY(chosen->create(&plan, &input));
+    const lg_status status = lg_plan_check(plan, graph, input.opts.memory_bytes);
+    if (status != LG_OK) {
+        lg_plan_destroy(plan);
+        return lgi_fail_prefix(LG_INTERNAL, "the plan of strategy '%s' is wrong", strategy);
+    }
+    *out = plan;
+    return LG_OK;
+}
+
+/* --- time against bytes ------------------------------------------------------------------------------------------- */
+
+/* Plans looked at for a frontier: the fastest ones and a sample of the rest. */
+#define MAX_FRONTIER_PLANS 64
+
+typedef struct cost_pair {
+    double step_ns;
+    int64_t peak_bytes;
+} cost_pair;
+
+static lg_status collect_pairs(const lgi_strategy_input *input, cost_pair *pairs, int *num_pairs)
+{
+    lg_status status = LG_OK;
+    lgi_candidates *candidates = NULL;
+    LG_TRY(lgi_candidates_create(&candidates, input));
+    const int num = lgi_candidates_num(candidates);
+    const int num_looked_at = num < MAX_FRONTIER_PLANS ? num : MAX_FRONTIER_PLANS;
+    *num_pairs = 0;
+    for (int i = 0; i < num_looked_at; i++) {
+        /* the first half one by one, then ever larger strides to the slowest */
+        const int half = num_looked_at / 2;
+        const int idx =
+            i < half || num == num_looked_at
+                ? i
+                : half + (int)((int64_t)(num - 1 - half) * (i - half + 1) / (num_looked_at - half));
+        lg_plan *plan = NULL;
+        LG_TRY_GOTO(lgi_candidates_make(candidates, idx, &plan));
+        pairs[*num_pairs].step_ns = lgi_candidates_step_ns(candidates, idx);
+        pairs[*num_pairs].peak_bytes = lgi_plan_peak_bytes(plan);
+        ++*num_pairs;
+        lg_plan_destroy(plan);
+    }
+out:
+    lgi_candidates_destroy(candidates);
+    return status;
+}
+
+/* The fastest pair within `budget`, the smaller of equals; or -1. */
+static int best_within(const cost_pair *pairs, int num_pairs, int64_t budget_bytes)
+{
+    int best = -1;
+    for (int i = 0; i < num_pairs; i++) {
+        if (pairs[i].peak_bytes > budget_bytes) {
+            continue;
+        }
+        if (best < 0 || pairs[i].step_ns < pairs[best].step_ns ||
+            (pairs[i].step_ns == pairs[best].step_ns &&
+             pairs[i].peak_bytes < pairs[best].peak_bytes)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+lg_status lg_plan_frontier(lg_frontier_point *points, int num_points, lg_frontier_point *in_order,
+                           const lg_graph *graph, const lg_machine *machine, const lg_costs *costs,
+                           const lg_strategy_opts *opts)
+{
+    cost_pair pairs[MAX_FRONTIER_PLANS];
+    int num_pairs = 0;
+    lgi_strategy_input input;
+    LG_TRY(resolve_input(&input, graph, machine, costs, opts));
+    lg_plan *plan = NULL;
+    const int64_t limit_bytes = input.opts.memory_bytes;
+    input.opts.memory_bytes = 0;
+    LG_TRY(lgi_in_order_create(&plan, &input));
+    *in_order = (lg_frontier_point){.fits = true, .peak_bytes = lgi_plan_peak_bytes(plan)};
+    in_order->budget_bytes = in_order->peak_bytes;
+    const lg_status status = lgi_step_ns(&input, plan, &in_order->step_ns);
+    lg_plan_destroy(plan);
+    LG_TRY(status);
+    LG_TRY(collect_pairs(&input, pairs, &num_pairs));
+    int64_t min_bytes = INT64_MAX;
+    for (int i = 0; i < num_pairs; i++) {
+        min_bytes = pairs[i].peak_bytes < min_bytes ? pairs[i].peak_bytes : min_bytes;
+    }
+    const int fastest = best_within(pairs, num_pairs, limit_bytes > 0 ? limit_bytes : INT64_MAX);
+    const int64_t max_bytes = fastest >= 0 ? pairs[fastest].peak_bytes : min_bytes;
+    for (int i = 0; i < num_points; i++) {
+        const double part = num_points > 1 ? (double)i / (num_points - 1) : 1.0;
+        points[i] = (lg_frontier_point){
+            .budget_bytes = i == num_points - 1
+                                ? max_bytes
+                                : min_bytes + (int64_t)(part * (double)(max_bytes - min_bytes))};
+        const int64_t budget = limit_bytes > 0 && points[i].budget_bytes > limit_bytes
+                                   ? limit_bytes
+                                   : points[i].budget_bytes;
+        const int best = best_within(pairs, num_pairs, budget);
+        if (best >= 0) {
+            points[i].fits = true;
+            points[i].step_ns = pairs[best].step_ns;
+            points[i].peak_bytes = pairs[best].peak_bytes;
+        }
+    }
+    return LG_OK;
+}

@@ -1,0 +1,51 @@
+/* What a strategy is: a pure function from graph, machine, costs and options to lanes, and what strategies share. */
+#ifndef LGI_PLAN_STRATEGY_H
+#define LGI_PLAN_STRATEGY_H
+
+#include "leapgrad/plan.h"
+
+typedef struct lgi_strategy_input {
+    const lg_graph *graph;
+    const lg_machine *machine;
+    const lg_costs *costs;
+    lg_strategy_opts opts; /* in range; memory_bytes 0: not limited */
+} lgi_strategy_input;
+
+struct lgi_strategy {
+    const char *name;
+    const char *help; /* one line */
+    /* Makes a plan with its memory placed; within the budget, or NOT_SUPPORTED. */
+    lg_status (*create)(lg_plan **out, const lgi_strategy_input *input);
+};
+
+/* All strategies, ending in a row without name. */
+extern const struct lgi_strategy lgi_strategies[];
+
+LG_NODISCARD lg_status lgi_in_order_create(lg_plan **out, const lgi_strategy_input *input);
+LG_NODISCARD lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input);
+
+/* The textbook plan without memory. */
+LG_NODISCARD lg_status lgi_in_order_lanes(lg_plan **out, const lgi_strategy_input *input);
+
+/* The widest of the graph's widths with `num_lanes` of them on the machine's cores, or 0. */
+int lgi_widest(const lgi_strategy_input *input, int num_lanes);
+
+/* SEND, RECV, ALL_REDUCE: they run on a rank's comm lane. */
+bool lgi_is_comm_op(lg_op_kind kind);
+
+/* The simulated step time of a plan, which needs no memory yet. */
+LG_NODISCARD lg_status lgi_step_ns(const lgi_strategy_input *input, const lg_plan *plan,
+                                   double *out_ns);
+
+/* Every plan that the out-of-order search looked at, fastest first, as recipes to make it again. */
+typedef struct lgi_candidates lgi_candidates;
+
+LG_NODISCARD lg_status lgi_candidates_create(lgi_candidates **out, const lgi_strategy_input *input);
+void lgi_candidates_destroy(lgi_candidates *candidates);
+int lgi_candidates_num(const lgi_candidates *candidates);
+double lgi_candidates_step_ns(const lgi_candidates *candidates, int idx);
+/* Candidate `idx` with its memory placed. */
+LG_NODISCARD lg_status lgi_candidates_make(const lgi_candidates *candidates, int idx,
+                                           lg_plan **out);
+
+#endif
