@@ -118,8 +118,8 @@ out:
 
 static lg_status check_opts(const lg_idx_opts *opts)
 {
-    if (opts->num_classes < 0 || opts->num_classes > 256) {
-        LG_FAIL(LG_INVALID_ARG, "number of classes is %d, expected one in [0, 256]",
+    if (opts->num_classes < 0) {
+        LG_FAIL(LG_INVALID_ARG, "number of classes is %d, expected 0 (as found) or more",
                 opts->num_classes);
     }
     if (opts->height < 0 || opts->width < 0) {

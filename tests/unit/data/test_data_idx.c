@@ -304,10 +304,22 @@ static void option_out_of_range_is_invalid(void **state)
 {
     (void)state;
     files pair = make_files();
-    const lg_idx_opts many = {.num_classes = 257};
-    assert_refused(&pair, &many, LG_INVALID_ARG, "257, expected one in [0, 256]");
+    const lg_idx_opts less = {.num_classes = -1};
+    assert_refused(&pair, &less, LG_INVALID_ARG, "number of classes is -1");
     const lg_idx_opts negative = {.height = -1};
     assert_refused(&pair, &negative, LG_INVALID_ARG, "image size");
+    free_files(&pair);
+}
+
+static void more_classes_than_a_byte_has_values_are_fine(void **state)
+{
+    (void)state;
+    files pair = make_files();
+    const lg_idx_opts opts = {.num_classes = 1000};
+    lg_dataset *dataset = NULL;
+    assert_int_equal(parse(&dataset, &pair, &opts), LG_OK);
+    assert_int_equal(lg_dataset_num_classes(dataset), 1000);
+    lg_dataset_destroy(dataset);
     free_files(&pair);
 }
 
@@ -401,6 +413,7 @@ int main(void)
         cmocka_unit_test(label_out_of_range_is_invalid),
         cmocka_unit_test(other_image_size_is_invalid),
         cmocka_unit_test(option_out_of_range_is_invalid),
+        cmocka_unit_test(more_classes_than_a_byte_has_values_are_fine),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
         cmocka_unit_test(open_reads_files_and_names_them_in_errors),
     };
