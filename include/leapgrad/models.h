@@ -88,8 +88,8 @@ LG_API LG_NODISCARD lg_status lg_model_mobilenetv3_small(lg_model **out,
  *
  * Five groups of 3x3 convolutions with width, 2, 4, 8 and 8 times width channels, each group followed by 2x2 max pooling
  * (left out once the map is a single row or column), then two hidden linear layers with dropout, and the last. Convolutions
- * start Kaiming-normal over the fan-out, linear layers normal with deviation 0.01 (1/sqrt(fan-in) uniform without batch
- * norm, which would not learn otherwise at small widths), biases at zero. Names: torchvision's ("features.0",
+ * start Kaiming-normal over the fan-out, the hidden linear layers over the fan-in, the last uniform over its fan-in,
+ * biases at zero (the paper's deviation of 0.01 suits hidden layers of 4096 only). Names: torchvision's ("features.0",
  * "classifier.6").
  */
 typedef struct lg_vgg_opts {

@@ -54,9 +54,8 @@ lg_status lg_model_vgg(lg_model **out, const lg_vgg_opts *opts)
 
     lgi_builder b;
     lgi_builder_init(&b);
-    const lgi_weight_init init = opts->has_batch_norm
-                                     ? (lgi_weight_init){LG_INIT_NORMAL, 0.01}
-                                     : (lgi_weight_init){LG_INIT_UNIFORM_FAN_IN, 0.0};
+    const lgi_weight_init hidden_init = {LG_INIT_KAIMING_NORMAL, 0.0};
+    const lgi_weight_init last_init = {LG_INIT_UNIFORM_FAN_IN, 0.0};
     int next = 0; /* torchvision's running number */
     int x = lgi_add_input(&b, "image", 0, LG_DTYPE_F32, &opts->input);
     for (int group = 0; group < NUM_GROUPS; group++) {
@@ -79,11 +78,12 @@ lg_status lg_model_vgg(lg_model **out, const lg_vgg_opts *opts)
     }
     x = lgi_add_plain(&b, "flatten", LG_LAYER_FLATTEN, x, -1);
     for (int i = 0; i < 2; i++) {
-        x = lgi_add_linear(&b, lgi_name(&b, "classifier.%d", 3 * i), x, opts->hidden, true, init);
+        x = lgi_add_linear(&b, lgi_name(&b, "classifier.%d", 3 * i), x, opts->hidden, true,
+                           hidden_init);
         x = lgi_add_activation(&b, lgi_name(&b, "classifier.%d", 3 * i + 1), x, LG_ACTIVATION_RELU);
         x = lgi_add_dropout(&b, lgi_name(&b, "classifier.%d", 3 * i + 2), x, opts->drop_prob);
     }
-    x = lgi_add_linear(&b, "classifier.6", x, opts->num_classes, true, init);
+    x = lgi_add_linear(&b, "classifier.6", x, opts->num_classes, true, last_init);
     lgi_add_loss(&b, x, opts->label_smoothing);
     return lgi_builder_finish(&b, out);
 }
