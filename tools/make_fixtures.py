@@ -10,7 +10,7 @@ are the same floats everywhere (tests/integration/parity_fill.h is the other sid
     unit(name, i)   (hash >> 40) / 2^23 - 1: in [-1, 1), exact in f32
     parameter       with two or more dimensions: unit * 2^-k, k the smallest with 4^k >= the product of all dimensions but
                     the first; with one: unit / 8 for a bias, 1 + unit / 4 for a weight
-    images          unit("images9", i)
+    images          unit("images57", i)
     classes, ids    (hash >> 32) mod K
 
 There are two batches, which take turns; in the second one, i goes on counting where the first one ended.
@@ -128,10 +128,10 @@ class Net:
         bias = self.param(name + ".bias", channels)
         return F.batch_norm(x, mean, var, weight, bias, True, MOMENTUM, EPSILON)
 
-    def layer_norm(self, name, x):
+    def layer_norm(self, name, x, epsilon=EPSILON):
         width = x.shape[-1]
         weight = self.param(name + ".weight", width)
-        return F.layer_norm(x, (width,), weight, self.param(name + ".bias", width), EPSILON)
+        return F.layer_norm(x, (width,), weight, self.param(name + ".bias", width), epsilon)
 
     def relu(self, x):
         self.relu_margin = min(self.relu_margin, x.detach().abs().min().item())
@@ -160,7 +160,7 @@ class ResNet20:
 
     def loss(self, net, batch_idx):
         pixels = 28 * 28 * self.batch
-        images = units("images9", batch_idx * pixels, pixels).astype(numpy.float32)
+        images = units("images57", batch_idx * pixels, pixels).astype(numpy.float32)
         x = torch.from_numpy(images).to(net.dtype).view(self.batch, 1, 28, 28)
         labels = torch.from_numpy(below("labels", batch_idx * self.batch, self.batch, 10))
         x = net.relu(net.batch_norm("bn1", net.conv("conv1", x, 16, 3)))
@@ -171,7 +171,8 @@ class ResNet20:
                 y = net.relu(net.batch_norm(at + ".bn1", net.conv(at + ".conv1", x, width, 3, stride)))
                 y = net.batch_norm(at + ".bn2", net.conv(at + ".conv2", y, width, 3))
                 if stride != 1:
-                    x = net.batch_norm(at + ".shortcut_bn", net.conv(at + ".shortcut", x, width, 1, stride))
+                    x = net.conv(at + ".downsample.0", x, width, 1, stride)
+                    x = net.batch_norm(at + ".downsample.1", x)
                 x = net.relu(x + y)
         return F.cross_entropy(net.linear("fc", x.mean((2, 3)), 10), labels)
 
@@ -184,13 +185,12 @@ class Transformer:
     tokens = 32
     batch = 4
 
-    def ids(self, name, batch_idx):
+    def ids(self, name, batch_idx, bound=vocab):
         count = self.batch * self.tokens
-        return torch.from_numpy(below(name, batch_idx * count, count, self.vocab)).view(self.batch, self.tokens)
+        return torch.from_numpy(below(name, batch_idx * count, count, bound)).view(self.batch, self.tokens)
 
-    def embed(self, net, ids):
-        x = net.embedding("token_embedding", ids, self.vocab, self.width)
-        return x + net.param("position_embedding.weight", self.tokens, self.width)
+    def mlp(self, net, inner, outer, x, approximate):
+        return net.linear(outer, F.gelu(net.linear(inner, x, 4 * self.width), approximate=approximate), self.width)
 
 
 class Gpt(Transformer):
@@ -200,15 +200,15 @@ class Gpt(Transformer):
     lr = 0.5
 
     def loss(self, net, batch_idx):
-        x = self.embed(net, self.ids("ids", batch_idx))
+        x = net.embedding("transformer.wte", self.ids("ids", batch_idx), self.vocab, self.width)
+        x = x + net.param("transformer.wpe.weight", self.tokens, self.width)
         for layer in range(self.layers):
-            at = f"block{layer}"
-            y = net.layer_norm(at + ".ln1", x)
-            y = net.attention(net.linear(at + ".qkv", y, 3 * self.width), self.heads, True)
-            x = x + net.linear(at + ".proj", y, self.width)
-            y = net.linear(at + ".fc1", net.layer_norm(at + ".ln2", x), 4 * self.width)
-            x = x + net.linear(at + ".fc2", F.gelu(y, approximate="tanh"), self.width)
-        logits = F.linear(net.layer_norm("ln_f", x), net.params["token_embedding.weight"])
+            at = f"transformer.h.{layer}."
+            y = net.linear(at + "attn.c_attn", net.layer_norm(at + "ln_1", x), 3 * self.width)
+            x = x + net.linear(at + "attn.c_proj", net.attention(y, self.heads, True), self.width)
+            y = net.layer_norm(at + "ln_2", x)
+            x = x + self.mlp(net, at + "mlp.c_fc", at + "mlp.c_proj", y, "tanh")
+        logits = F.linear(net.layer_norm("transformer.ln_f", x), net.params["transformer.wte.weight"])
         return F.cross_entropy(logits.view(-1, self.vocab), self.ids("targets", batch_idx).view(-1))
 
 
@@ -217,22 +217,32 @@ class Bert(Transformer):
 
     name = "bert"
     lr = 0.2
+    epsilon = float(numpy.float32(1e-12))
 
     def loss(self, net, batch_idx):
         # Sample b keeps its first tokens - 5 b tokens; one in seven of those is a target.
         keep = torch.arange(self.tokens)[None, :] < self.tokens - 5 * torch.arange(self.batch)[:, None]
-        count = self.batch * self.tokens
-        is_target = torch.from_numpy(below("is_target", batch_idx * count, count, 7) == 0).view_as(keep) & keep
+        is_target = (self.ids("is_target", batch_idx, 7) == 0) & keep
         targets = torch.where(is_target, self.ids("targets", batch_idx), IGNORED)
-        x = net.layer_norm("ln", self.embed(net, self.ids("ids", batch_idx)))
+
+        at = "bert.embeddings."
+        x = net.embedding(at + "word_embeddings", self.ids("ids", batch_idx), self.vocab, self.width)
+        x = x + net.param(at + "position_embeddings.weight", self.tokens, self.width)
+        x = x + net.embedding(at + "token_type_embeddings", self.ids("segments", batch_idx, 2), 2, self.width)
+        x = net.layer_norm(at + "LayerNorm", x, self.epsilon)
         for layer in range(self.layers):
-            at = f"block{layer}"
-            y = net.attention(net.linear(at + ".qkv", x, 3 * self.width), self.heads, False, keep)
-            x = net.layer_norm(at + ".ln1", x + net.linear(at + ".proj", y, self.width))
-            y = net.linear(at + ".fc1", x, 4 * self.width)
-            x = net.layer_norm(at + ".ln2", x + net.linear(at + ".fc2", F.gelu(y), self.width))
-        y = net.layer_norm("head_ln", F.gelu(net.linear("head_fc", x, self.width)))
-        logits = F.linear(y, net.params["token_embedding.weight"], net.param("head.bias", self.vocab))
+            at = f"bert.encoder.layer.{layer}."
+            y = net.linear(at + "attention.self.qkv", x, 3 * self.width)
+            y = net.linear(at + "attention.output.dense", net.attention(y, self.heads, False, keep), self.width)
+            x = net.layer_norm(at + "attention.output.LayerNorm", x + y, self.epsilon)
+            y = self.mlp(net, at + "intermediate.dense", at + "output.dense", x, "none")
+            x = net.layer_norm(at + "output.LayerNorm", x + y, self.epsilon)
+        at = "cls.predictions."
+        y = F.gelu(net.linear(at + "transform.dense", x, self.width))
+        y = net.layer_norm(at + "transform.LayerNorm", y, self.epsilon)
+        logits = F.linear(
+            y, net.params["bert.embeddings.word_embeddings.weight"], net.param(at + "decoder.bias", self.vocab)
+        )
         return F.cross_entropy(logits.view(-1, self.vocab), targets.view(-1), ignore_index=IGNORED)
 
 
