@@ -107,19 +107,25 @@ typedef struct lg_operand {
 } lg_operand;
 
 typedef struct lg_op_info {
-    const char *name; /* unique: "weight_grad(conv1,0)": kind, layer or value, micro-batch */
+    const char *
+        name; /* unique: "weight_grad(conv1,0)": kind, layer or value, micro-batch; "@rank" if there are several */
     lg_op_kind kind;
     int layer;       /* -1 for GRAD_CLIP */
     int micro_batch; /* -1: not of one micro-batch */
     int rank;
-    bool is_joint; /* INPUT_GRAD that also makes the weight gradient */
+    int stage; /* the layer's; 0 without pipeline */
+    int group; /* SEND and RECV of one message, ALL_REDUCEs of one chunk: they meet; -1: none */
+    int peer;  /* SEND, RECV: the other rank */
+    int chunk; /* ALL_REDUCE: which part of the layer's gradients */
+    int64_t message_bytes; /* SEND, RECV, ALL_REDUCE */
+    bool is_joint;         /* INPUT_GRAD that also makes the weight gradient */
     int num_operands;
     const lg_operand *operands;
     int inplace_write; /* operand that may have the memory of operand `inplace_read` if that one dies here; or -1 */
     int inplace_read;
     double flops;
     double traffic_bytes;                   /* read and written, caches left aside */
-    int64_t workspace_bytes[LG_MAX_WIDTHS]; /* by width, see lg_graph_widths() */
+    int64_t workspace_bytes[LG_MAX_WIDTHS]; /* by width, see lg_graph_options() */
 } lg_op_info;
 
 /** `to` may start only when `from` has ended: `distance` 0 in the same step, 1 in the step before. */
@@ -136,6 +142,24 @@ typedef enum lg_graph_mode {
     LG_GRAPH_PREDICT /* forward with running statistics; the logits are the output */
 } lg_graph_mode;
 
+/**
+ * How a step is spread over ranks: D replicas of a pipeline of P ranks. Rank number = replica * P + pipeline rank.
+ *
+ * Layers belong to stages, stages to pipeline ranks; a rank may hold several stages. Input layers belong to no stage: each
+ * rank that reads one loads it. Where a value is read on another rank than the one that makes it, a SEND and a RECV carry it;
+ * its gradient goes back the same way. A parameter that layers of several ranks share is kept on each of them.
+ */
+typedef struct lg_parallel {
+    int num_replicas;       /* D, 1 or more */
+    int num_pipeline_ranks; /* P, 1 or more */
+    int num_stages;         /* P or more */
+    const int
+        *stage_of_layer; /* by layer; no layer may read one of a later stage. NULL: all stage 0 */
+    const int *rank_of_stage; /* by stage: its pipeline rank. NULL: stage modulo P */
+    int64_t
+        chunk_bytes; /* ALL_REDUCE: a layer's gradients travel in parts of at most this; 0: in one */
+} lg_parallel;
+
 typedef struct lg_graph_opts {
     lg_graph_mode mode;
     int64_t num_samples; /* of one step, over all micro-batches */
@@ -144,6 +168,7 @@ typedef struct lg_graph_opts {
     bool has_clipping; /* GRAD_STAT and GRAD_CLIP before the updates */
     int num_widths;    /* 1..LG_MAX_WIDTHS */
     int widths[LG_MAX_WIDTHS];
+    const lg_parallel *parallel; /* borrowed for the call; NULL: one rank */
 } lg_graph_opts;
 
 /** TRAIN, 1 sample, 1 micro-batch, no slots, one width of 1. */
@@ -164,7 +189,12 @@ LG_API void lg_graph_destroy(lg_graph *graph);
 LG_API const lg_model *lg_graph_model(const lg_graph *graph);
 LG_API const lg_graph_opts *lg_graph_options(const lg_graph *graph);
 LG_API int lg_graph_num_ranks(const lg_graph *graph);
+/** Over all replicas: replica d has the micro-batches d * M up to (d + 1) * M. */
 LG_API int lg_graph_num_micro_batches(const lg_graph *graph);
+LG_API int lg_graph_num_replicas(const lg_graph *graph);
+LG_API int lg_graph_num_pipeline_ranks(const lg_graph *graph);
+LG_API int lg_graph_num_stages(const lg_graph *graph);
+LG_API int lg_graph_num_groups(const lg_graph *graph);
 /** Samples in the micro-batches before this one, and in it. */
 LG_API int64_t lg_graph_micro_batch_begin(const lg_graph *graph, int micro_batch);
 LG_API int64_t lg_graph_micro_batch_samples(const lg_graph *graph, int micro_batch);

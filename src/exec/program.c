@@ -353,6 +353,17 @@ static void run_update(const lgi_program *program, const lgi_step_input *input,
     }
 }
 
+/* The sum of all that is read, into what is written. */
+static void run_grad_add(const lgi_program *program, const lg_op_info *op, void *const *pointers,
+                         int width)
+{
+    lgi_device *device = program->lowered->device;
+    const int last = op->num_operands - 1;
+    const int64_t bytes = lg_graph_value(program->lowered->graph, op->operands[last].value)->bytes;
+    device->ops->grad_add(device, width, bytes, pointers[last], (const void *const *)pointers,
+                          last);
+}
+
 /* Sum of squares of the layer's gradients, parameter by parameter. */
 static void run_stat(const lgi_program *program, const lg_op_info *op, void *const *pointers,
                      int width)
@@ -400,14 +411,9 @@ lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
                                 &bound->io[step_slot]);
     case LG_OP_REORDER:
         return device->ops->reorder_run(bound->reorder, bound->width_idx, pointers[1], pointers[0]);
-    case LG_OP_GRAD_ADD: {
-        const int last = op->num_operands - 1;
-        const int64_t bytes =
-            lg_graph_value(program->lowered->graph, op->operands[last].value)->bytes;
-        device->ops->grad_add(device, bound->width, bytes, pointers[last],
-                              (const void *const *)pointers, last);
+    case LG_OP_GRAD_ADD:
+        run_grad_add(program, op, pointers, bound->width);
         return LG_OK;
-    }
     case LG_OP_GRAD_STAT:
         run_stat(program, op, pointers, bound->width);
         return LG_OK;

@@ -85,6 +85,9 @@ lg_status lgi_graph_start(lg_graph **out, const lg_model *model, const lg_graph_
     graph->model = model;
     graph->opts = *opts;
     graph->num_ranks = 1;
+    graph->num_replicas = 1;
+    graph->num_pipeline_ranks = 1;
+    graph->num_stages = 1;
     graph->num_micro_batches = opts->num_samples < opts->num_micro_batches
                                    ? (int)opts->num_samples
                                    : opts->num_micro_batches;
@@ -133,6 +136,11 @@ lg_status lgi_graph_add_value(lg_graph *graph, const lg_value_info *value, int *
     return LG_OK;
 }
 
+static bool can_meet(lg_op_kind kind)
+{
+    return kind == LG_OP_SEND || kind == LG_OP_RECV || kind == LG_OP_ALL_REDUCE;
+}
+
 lg_status lgi_graph_add_op(lg_graph *graph, const lg_op_info *op, int *out_op)
 {
     char *name = NULL;
@@ -153,6 +161,11 @@ lg_status lgi_graph_add_op(lg_graph *graph, const lg_op_info *op, int *out_op)
     *added = *op;
     added->name = name;
     added->operands = operands;
+    if (!can_meet(op->kind)) {
+        added->group = -1;
+    } else if (op->group >= graph->num_groups) {
+        graph->num_groups = op->group + 1;
+    }
     if (op->rank >= graph->num_ranks) {
         graph->num_ranks = op->rank + 1;
     }
@@ -290,6 +303,19 @@ static void sort_and_unite_edges(lg_graph *graph)
     graph->num_edges = num_kept;
 }
 
+/* A RECV waits for its SEND: they stand side by side. */
+static lg_status add_message_edges(struct edge_maker *maker)
+{
+    const lg_graph *graph = maker->graph;
+    for (size_t op = 1; op < graph->num_ops; op++) {
+        if (graph->ops[op].kind == LG_OP_RECV && graph->ops[op - 1].kind == LG_OP_SEND &&
+            graph->ops[op].group == graph->ops[op - 1].group) {
+            LG_TRY(add_edge(maker, (int)op - 1, (int)op, 0, graph->ops[op].operands[0].value));
+        }
+    }
+    return LG_OK;
+}
+
 static lg_status derive_edges(lg_graph *graph)
 {
     lg_status status = LG_OK;
@@ -309,6 +335,7 @@ static lg_status derive_edges(lg_graph *graph)
     for (size_t value = 0; value < graph->num_values; value++) {
         LG_TRY_GOTO(add_boundary_edges(&maker, (int)value));
     }
+    LG_TRY_GOTO(add_message_edges(&maker));
     sort_and_unite_edges(graph);
 out:
     lgi_free(maker.states);
@@ -385,6 +412,8 @@ static void compute_fingerprint(lg_graph *graph)
         (void)XXH64_update(hash, op->name, strlen(op->name) + 1);
         hash_i64(hash, op->kind);
         hash_i64(hash, op->rank);
+        hash_i64(hash, op->group);
+        hash_i64(hash, op->message_bytes);
         hash_i64(hash, op->inplace_write);
         hash_i64(hash, op->inplace_read);
         for (int k = 0; k < op->num_operands; k++) {
@@ -450,6 +479,26 @@ const lg_graph_opts *lg_graph_options(const lg_graph *graph)
 int lg_graph_num_ranks(const lg_graph *graph)
 {
     return graph->num_ranks;
+}
+
+int lg_graph_num_replicas(const lg_graph *graph)
+{
+    return graph->num_replicas;
+}
+
+int lg_graph_num_pipeline_ranks(const lg_graph *graph)
+{
+    return graph->num_pipeline_ranks;
+}
+
+int lg_graph_num_stages(const lg_graph *graph)
+{
+    return graph->num_stages;
+}
+
+int lg_graph_num_groups(const lg_graph *graph)
+{
+    return graph->num_groups;
 }
 
 int lg_graph_num_micro_batches(const lg_graph *graph)

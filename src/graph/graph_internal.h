@@ -17,6 +17,11 @@ struct lg_graph {
     int *op_by_name; /* open addressing over op names; -1: free */
     size_t op_by_name_size;
     int num_ranks;
+    int num_replicas;
+    int num_pipeline_ranks;
+    int num_stages;
+    int num_groups;
+    int64_t chunk_bytes; /* of ALL_REDUCEs; 0: not cut */
     uint64_t fingerprint;
 };
 

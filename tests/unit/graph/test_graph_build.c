@@ -193,7 +193,7 @@ static void fused_model_keeps_names_and_parameters(void **state)
 }
 
 /* ids - embedding - linear (tied to it) - loss */
-static void tied_weight_accumulates_over_layers_and_micro_batches(void **state)
+static void tied_weight_adds_up_per_use_then_over_uses(void **state)
 {
     (void)state;
     lg_model *model = NULL;
@@ -223,12 +223,61 @@ static void tied_weight_accumulates_over_layers_and_micro_batches(void **state)
     assert_int_equal(lg_model_num_params(model), 2);
     assert_string_equal(lg_model_param(model, 1)->name, "head.bias");
     lg_graph *graph = graph_of(model, LG_GRAPH_TRAIN, 4, 2);
-    assert_true(has_edge(graph, "weight_grad(head,0)", "weight_grad(embed,0)", 0));
-    assert_true(has_edge(graph, "weight_grad(embed,0)", "weight_grad(head,1)", 0));
-    assert_true(has_edge(graph, "weight_grad(head,1)", "weight_grad(embed,1)", 0));
+    assert_true(has_edge(graph, "weight_grad(head,0)", "weight_grad(head,1)", 0));
+    assert_true(has_edge(graph, "weight_grad(embed,0)", "weight_grad(embed,1)", 0));
+    assert_true(has_edge(graph, "weight_grad(head,1)", "grad_add(embed.weight)", 0));
+    assert_true(has_edge(graph, "weight_grad(embed,1)", "grad_add(embed.weight)", 0));
+    assert_true(has_edge(graph, "grad_add(embed.weight)", "update(embed)", 0));
     assert_true(has_edge(graph, "input_grad(head,1)", "update(embed)", 0));
     assert_true(has_edge(graph, "update(embed)", "forward(head,0)", 1));
     lg_graph_destroy(graph);
+    lg_model_destroy(model);
+}
+
+/* Two pipeline ranks cut after relu1, two replicas. */
+static void ranks_exchange_values_gradients_and_sums(void **state)
+{
+    (void)state;
+    lg_model *model = residual_model();
+    int stage_of_layer[16];
+    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
+        stage_of_layer[layer] = layer > lg_model_find_layer(model, "relu1");
+    }
+    const lg_parallel parallel = {2, 2, 2, stage_of_layer, NULL, 64};
+    lg_graph_opts opts = lg_graph_opts_default();
+    lg_graph *graph = NULL;
+    opts.num_samples = 7;
+    opts.num_micro_batches = 3;
+    opts.parallel = &parallel;
+    opts.has_clipping = true;
+    assert_int_equal(lg_graph_create(&graph, model, &opts), LG_OK);
+    assert_int_equal(lg_graph_num_ranks(graph), 4);
+    assert_int_equal(lg_graph_num_micro_batches(graph), 6);
+    /* per micro-batch the activation there and the gradient back; per replica the stats both ways */
+    assert_int_equal(count_ops(graph, LG_OP_SEND), 6 * 2 + 2 * 2);
+    assert_int_equal(count_ops(graph, LG_OP_RECV), 6 * 2 + 2 * 2);
+    /* the skip's and the branch's gradients are added on the second rank before they travel */
+    const int add = lg_graph_find_op(graph, "grad_add(relu1,0)@1");
+    assert_true(add >= 0);
+    assert_true(has_edge(graph, "recv(activation(relu1,4)@2,2>3)", "forward(conv2,4)@3", 0));
+    /* conv1.weight is 4*3*3*3 floats: 432 bytes in chunks of 64, on two replicas */
+    assert_true(lg_graph_find_op(graph, "all_reduce(conv1,6)@2") >= 0);
+    assert_int_equal(lg_graph_find_op(graph, "all_reduce(conv1,7)@2"), -1);
+    assert_true(has_edge(graph, "all_reduce(conv1,6)@2", "update(conv1)@2", 0));
+    /* targets are loaded where the loss is, images where the first layer is */
+    assert_true(lg_graph_find_op(graph, "forward(targets,0)@1") >= 0);
+    assert_int_equal(lg_graph_find_op(graph, "forward(image,0)@1"), -1);
+    for (int i = 0; i < lg_graph_num_edges(graph); i++) {
+        const lg_edge *edge = &lg_graph_edges(graph)[i];
+        const lg_op_info *from = lg_graph_op(graph, edge->from);
+        assert_true(edge->distance == 1 || edge->from < edge->to);
+        assert_true(from->rank == lg_graph_op(graph, edge->to)->rank || from->kind == LG_OP_SEND);
+    }
+    lg_graph_destroy(graph);
+    stage_of_layer[lg_model_find_layer(model, "conv2")] = 0;
+    stage_of_layer[lg_model_find_layer(model, "conv1")] = 1;
+    assert_int_equal(lg_graph_create(&graph, model, &opts), LG_INVALID_ARG);
+    assert_non_null(strstr(lg_last_error(), "later stage"));
     lg_model_destroy(model);
 }
 
@@ -274,7 +323,8 @@ int main(void)
         cmocka_unit_test(ragged_batch_is_split_with_the_larger_parts_first),
         cmocka_unit_test(evaluation_shares_the_persistent_values_of_training),
         cmocka_unit_test(fused_model_keeps_names_and_parameters),
-        cmocka_unit_test(tied_weight_accumulates_over_layers_and_micro_batches),
+        cmocka_unit_test(tied_weight_adds_up_per_use_then_over_uses),
+        cmocka_unit_test(ranks_exchange_values_gradients_and_sums),
         cmocka_unit_test(wrong_models_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
