@@ -11,10 +11,7 @@ if [ ! -x "$venv/bin/python" ]; then
     python3 -m venv "$venv" || { echo "python3 -m venv failed (Debian: apt-get install python3-venv)" >&2; exit 1; }
 fi
 if ! "$venv/bin/python" -c 'import numpy, torch' 2>/dev/null; then
-    # The CPU build is a tenth of the size of PyPI's default; taken where its index can be reached.
-    "$venv/bin/pip" install --quiet numpy
-    "$venv/bin/pip" install --quiet --index-url https://download.pytorch.org/whl/cpu "torch==$version" 2>/dev/null ||
-        "$venv/bin/pip" install --quiet "torch==$version"
+    "$venv/bin/pip" install --quiet numpy "torch==$version"
 fi
 "$venv/bin/python" -c 'import torch; print("PyTorch", torch.__version__)'
 echo "$venv/bin/python"

@@ -60,7 +60,7 @@ static void scale_costs(lg_costs *costs, const struct prepared *prepared,
 static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
 {
     const lg_graph *graph = prepared->lowered->graph;
-    const bool is_main = prepared->mode == LG_GRAPH_TRAIN && trainer->main == NULL;
+    const bool is_main = prepared == trainer->main;
     if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_FILE) {
         return lg_costs_load(&prepared->costs, graph, trainer->costs_path);
     }
@@ -80,7 +80,7 @@ static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
     const lg_graph *graph = prepared->lowered->graph;
     const bool is_training = prepared->mode == LG_GRAPH_TRAIN;
     const int64_t memory_bytes = trainer->opts.memory_bytes;
-    if (is_training && trainer->main == NULL && trainer->plan_path != NULL) {
+    if (prepared == trainer->main && trainer->plan_path != NULL) {
         LG_TRY(lg_plan_load(&prepared->plan, graph, trainer->plan_path));
     } else {
         lg_strategy_opts opts = lg_strategy_opts_default();

@@ -94,6 +94,7 @@ static lg_status profile_width(struct profile *p, int width_idx)
     LG_TRY_GOTO(lg_plan_create(&plan, "in-order", graph, &p->trainer->machine, p->costs, &opts));
     LG_TRY_GOTO(p->device->ops->alloc(p->device, &arena, plan->peak_bytes[0]));
     LG_TRY_GOTO(lgi_program_create(&program, p->lowered, plan, arena));
+    lgi_program_seek(program, 0);
     LG_TRY_GOTO(lgi_init_weights(p->device, p->lowered->model, program, 1));
     LG_TRY_GOTO(run_steps(p, program, width_idx));
 out:
