@@ -2,6 +2,7 @@
 # Plants a breach in a copy of the tree and sees that the check in charge finds it and names it.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tools/find_clang.sh"
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 failed=0
@@ -24,7 +25,9 @@ clean() { # what, command: passes on a clean tree
 }
 
 caught() { # what, text that the message must have, command
-    if CI=true "${@:3}" >"$temp/log" 2>&1; then
+    if [ $# -lt 3 ] || [ -z "$3" ]; then
+        echo "$1: not tried, clang $LG_CLANG_VERSION is missing"
+    elif CI=true "${@:3}" >"$temp/log" 2>&1; then
         echo "$1: not found" >&2
         failed=1
     elif ! grep -qF -e "$2" "$temp/log"; then
@@ -72,13 +75,21 @@ headers="$root/tools/check_headers.sh $temp/tree"
     caught "header that is not C++" 'c++17' $headers
     fresh
     printf '/** Text.\n * @param missing  Nothing. */\nint lg_bad(int x);\n' >"$temp/tree/include/leapgrad/bad.h"
-    caught "documentation of a parameter that is not there" 'missing' $headers
+    caught "documentation of a parameter that is not there" 'missing' ${LG_CLANG:+$headers}
 
     fresh
     clean format "$root/tools/check_format.sh" "$temp/tree"
     printf 'int   lgi_bad ( void ) ;\n' >"$temp/tree/src/plan/bad.c"
-    caught "format" 'bad.c' "$root/tools/check_format.sh" "$temp/tree"
+    caught "format" 'bad.c' ${LG_CLANG_FORMAT:+"$root/tools/check_format.sh" "$temp/tree"}
 }
+
+fresh
+mkdir "$temp/tree/build"
+printf 'int lgi_badName(int x);\nint lgi_badName(int x)\n{\n    return x;\n}\n' >"$temp/tree/src/plan/bad.c"
+printf '[{"directory": "%s", "command": "cc -c %s", "file": "%s"}]\n' \
+    "$temp/tree" "$temp/tree/src/plan/bad.c" "$temp/tree/src/plan/bad.c" >"$temp/tree/build/compile_commands.json"
+cp "$root/.clang-tidy" "$temp/tree/"
+caught "name that clang-tidy refuses" lgi_badName ${LG_CLANG_TIDY:+"$temp/tree/tools/check_tidy.sh" build}
 
 printf 'int lgi_hidden(void);\nint lgi_hidden(void)\n{\n    return 1;\n}\nint lg_shown(void);\nint lg_shown(void)\n{\n    return 2;\n}\n' >"$temp/symbols.c"
 "${CC:-cc}" -shared -fPIC "$temp/symbols.c" -o "$temp/symbols.so"
