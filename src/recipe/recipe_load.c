@@ -42,7 +42,7 @@ lg_status lg_recipe_set(lg_recipe *recipe, const char *key, const char *value)
 {
     const lgi_field *const field = lgi_recipe_find(key);
     if (field == NULL) {
-        LG_FAIL(LG_INVALID_ARG, "unknown recipe key '%s'", key);
+        return lgi_recipe_fail_unknown(key);
     }
     return lgi_field_parse(field, recipe, value);
 }
@@ -61,8 +61,7 @@ static lg_status apply_override(lg_recipe *recipe, const char *override, bool *i
     const lgi_field *const fields = lgi_recipe_fields(&num_fields);
     const lgi_field *const field = lgi_recipe_find(key);
     if (field == NULL) {
-        LG_TRY_GOTO(
-            lgi_fail(LG_INVALID_ARG, "override '%s': unknown recipe key '%s'", override, key));
+        LG_TRY_GOTO(lgi_recipe_fail_unknown(key));
     }
     if (is_set[field - fields]) {
         LG_TRY_GOTO(

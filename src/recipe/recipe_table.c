@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 /* Largest integer that a double holds exactly with all below it. */
 #define MAX_INT 0x1p53
 #define MAX_BYTES 0x1p50
@@ -194,6 +196,28 @@ const lgi_field *lgi_recipe_find(const char *key)
         }
     }
     return NULL;
+}
+
+lg_status lgi_recipe_fail_unknown(const char *key)
+{
+    char names[640] = "";
+    size_t used = 0;
+    const size_t length = strcspn(key, ".");
+    for (int s = 0; s < NUM_SECTIONS; s++) {
+        const lgi_section section = lgi_recipe_section(s);
+        if (strlen(section.name) != length || strncmp(section.name, key, length) != 0) {
+            continue;
+        }
+        for (int f = 0; f < section.num_fields && used < sizeof names; f++) {
+            used += (size_t)snprintf(names + used, sizeof names - used, " %s",
+                                     lgi_field_name(&fields[section.first_field + f]));
+        }
+        LG_FAIL(LG_INVALID_ARG, "unknown key '%.128s'; %s has:%s", key, section.name, names);
+    }
+    for (int s = 0; s < NUM_SECTIONS && used < sizeof names; s++) {
+        used += (size_t)snprintf(names + used, sizeof names - used, " %s", section_heads[s].name);
+    }
+    LG_FAIL(LG_INVALID_ARG, "unknown key '%.128s'; sections are:%s", key, names);
 }
 
 const char *lg_data_kind_name(lg_data_kind kind)

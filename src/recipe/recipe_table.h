@@ -55,6 +55,9 @@ const char *lgi_field_name(const lgi_field *field);
 /* The field called `key`, or NULL. */
 const lgi_field *lgi_recipe_find(const char *key);
 
+/* Fails with INVALID_ARG: what `key` is not, and what there is in its section, or which sections there are. */
+lg_status lgi_recipe_fail_unknown(const char *key);
+
 /* "int", "size", ... as pages say it. */
 const char *lgi_field_type_name(const lgi_field *field);
 

@@ -145,31 +145,6 @@ static lg_status fail_at_line(lg_status code, int line)
     return line > 0 ? lgi_fail_prefix(code, "line %d", line) : code;
 }
 
-static lg_status fail_unknown_key(const yaml_log *log, const char *name)
-{
-    char keys[512] = "";
-    size_t used = 0;
-    int num_fields = 0;
-    const lgi_field *const fields = lgi_recipe_fields(&num_fields);
-    for (int s = 0; s < lgi_recipe_num_sections(); s++) {
-        const lgi_section section = lgi_recipe_section(s);
-        if (log->path[0] == '\0') {
-            used += (size_t)snprintf(keys + used, sizeof keys - used, " %s", section.name);
-            continue;
-        }
-        for (int f = 0; strcmp(log->path, section.name) == 0 && f < section.num_fields &&
-                        used < sizeof keys - 1;
-             f++) {
-            used += (size_t)snprintf(keys + used, sizeof keys - used, " %s",
-                                     lgi_field_name(&fields[section.first_field + f]));
-        }
-    }
-    if (log->path[0] == '\0') {
-        LG_FAIL(LG_INVALID_ARG, "unknown section '%.64s'; there are:%s", name, keys);
-    }
-    LG_FAIL(LG_INVALID_ARG, "unknown key '%s.%.64s'; %s has:%s", log->path, name, log->path, keys);
-}
-
 /* Puts libcyaml's verdict into our words. */
 static lg_status fail_yaml(cyaml_err_t error, const yaml_log *log, const lgi_yaml_scan *scan)
 {
@@ -179,10 +154,10 @@ static lg_status fail_yaml(cyaml_err_t error, const yaml_log *log, const lgi_yam
     static const char unknown[] = "Unexpected key: ";
     static const char seen[] = "Mapping field already seen: ";
     if (strncmp(log->error, unknown, strlen(unknown)) == 0) {
-        const char *const name = log->error + strlen(unknown);
         char key[512];
-        (void)snprintf(key, sizeof key, "%s%s%s", log->path, log->path[0] != '\0' ? "." : "", name);
-        return fail_at_line(fail_unknown_key(log, name), lgi_yaml_scan_line(scan, key));
+        (void)snprintf(key, sizeof key, "%s%s%s", log->path, log->path[0] != '\0' ? "." : "",
+                       log->error + strlen(unknown));
+        return fail_at_line(lgi_recipe_fail_unknown(key), lgi_yaml_scan_line(scan, key));
     }
     lg_status status = LG_OK;
     if (strncmp(log->error, seen, strlen(seen)) == 0) {

@@ -44,7 +44,8 @@ static void unknown_keys_name_section_line_and_the_known_ones(void **state)
     REFUSED("train:\n  stpes: 5\n", "x.yaml", "train.stpes", "line 2", "steps");
     REFUSED("trian:\n  steps: 5\n", "x.yaml", "trian", "line 1", "train");
     REFUSED("steps: 5\n", "steps");
-    OVERRIDE_REFUSED("train.stpes=5", "train.stpes");
+    OVERRIDE_REFUSED("train.stpes=5", "train.stpes", "steps");
+    OVERRIDE_REFUSED("trian.steps=5", "trian.steps", "train optim");
     OVERRIDE_REFUSED("train=5", "train");
     OVERRIDE_REFUSED("=5", "''");
     OVERRIDE_REFUSED("train.steps", "section.key=value");
