@@ -1,0 +1,482 @@
+/*
+ * Convolutions. Activations lie channels last. The weights lie as FORWARD wants them, and the implementation of FORWARD
+ * is chosen so that WEIGHT_GRAD writes the same layout (measured: not slower than the alternatives that ask for their
+ * own); where a layer has no such pair, or the weights are fixed already, a phase works on a copy in its workspace. What
+ * INPUT_GRAD wants is told to the graph, which reorders once a step.
+ *
+ * Workspace: [oneDNN's scratchpad][weights or their gradient in the primitive's own layout][the same, stored layout]
+ * [bias gradient], what is not needed is empty.
+ */
+#include <string.h>
+
+#include "device/cpu/cpu_kernel.h"
+#include "device/cpu/cpu_matmul.h"
+
+#define ALIGNMENT 64
+
+/* One phase: its primitive, and a copy of the weights where the primitive wants them otherwise than they are stored. */
+typedef struct conv_phase {
+    lgi_cpu_primitive *primitive;
+    lgi_cpu_primitive *reorder; /* NULL: none */
+    dnnl_memory_desc_t weights; /* as the primitive has them */
+} conv_phase;
+
+typedef struct conv_layer {
+    lgi_cpu_layer base;
+    bool is_matmul; /* dense 1x1: a product of matrices */
+    lgi_cpu_matmul matmul;
+    bool has_bias;
+    int64_t weights_bytes; /* stored, and so is the gradient */
+    conv_phase phases[LGI_NUM_PHASES][LG_MAX_WIDTHS];
+    int64_t staged_bytes[LGI_NUM_PHASES]; /* of the copy */
+    int64_t scratch_bytes[LGI_NUM_PHASES][LG_MAX_WIDTHS];
+} conv_layer;
+
+/* What the primitives are made from; lives during prepare only. */
+typedef struct conv_problem {
+    const lgi_cpu_layer *layer;
+    dnnl_memory_desc_t x, y, bias;
+    dnnl_memory_desc_t stored;     /* weights; format any while still free */
+    dnnl_memory_desc_t input_grad; /* as INPUT_GRAD gets them; the same */
+    dnnl_dims_t weight_dims;
+    int num_weight_dims;
+    int64_t groups;
+    dnnl_dims_t strides, dilates, pad_begin, pad_end;
+} conv_problem;
+
+static const char *const slow[] = {"ref", NULL};
+/* Their weights layout is not the one that WEIGHT_GRAD can write. */
+static const char *const slow_or_own_weights[] = {"ref", "brg", "brdg", NULL};
+
+static bool is_slow(const_dnnl_primitive_desc_t desc)
+{
+    return strncmp(lgi_cpu_desc_name(desc), slow[0], strlen(slow[0])) == 0;
+}
+
+/* --- descriptors --------------------------------------------------------------------------------------------------- */
+
+static lg_status image_desc(dnnl_memory_desc_t *out, const lgi_cpu_layer *layer,
+                            const lg_shape *shape, int layout)
+{
+    const dnnl_dims_t dims = {layer->num_samples, shape->dims[0], shape->dims[1], shape->dims[2]};
+    LG_DNNL(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32,
+                                         layout == LGI_CPU_ROW_MAJOR ? dnnl_nchw : dnnl_nhwc),
+            layer->name);
+    return LG_OK;
+}
+
+static lg_status any_weights(const conv_problem *problem, dnnl_memory_desc_t *out)
+{
+    LG_DNNL(dnnl_memory_desc_init_by_tag(out, problem->num_weight_dims, problem->weight_dims,
+                                         dnnl_f32, dnnl_format_tag_any),
+            problem->layer->name);
+    return LG_OK;
+}
+
+static lg_status fill_problem(conv_problem *problem, const lgi_cpu_layer *layer,
+                              const lgi_layer_spec *spec)
+{
+    const lg_layer_attrs *attrs = layer->attrs;
+    const lg_shape *weight = &spec->param_shapes[0];
+    const dnnl_dims_t bias_dims = {attrs->num_outputs};
+    int num_dims = 0;
+    problem->layer = layer;
+    problem->groups = attrs->groups;
+    if (attrs->groups > 1) {
+        problem->weight_dims[num_dims++] = attrs->groups;
+    }
+    for (int d = 0; d < 4; d++) {
+        problem->weight_dims[num_dims++] =
+            d == 0 ? weight->dims[0] / attrs->groups : weight->dims[d];
+    }
+    problem->num_weight_dims = num_dims;
+    for (int axis = 0; axis < 2; axis++) {
+        problem->strides[axis] = attrs->window.stride[axis];
+        problem->dilates[axis] = attrs->window.dilation[axis] - 1;
+        problem->pad_begin[axis] = attrs->window.pad_begin[axis];
+        problem->pad_end[axis] = attrs->window.pad_end[axis];
+    }
+    LG_DNNL(dnnl_memory_desc_init_by_tag(&problem->bias, 1, bias_dims, dnnl_f32, dnnl_a),
+            layer->name);
+    if (spec->param_fixed[0].bytes > 0) {
+        return lgi_cpu_layout_desc(layer->device, spec->param_fixed[0].id, problem->groups, weight,
+                                   &problem->stored);
+    }
+    return any_weights(problem, &problem->stored);
+}
+
+static lg_status set_images(conv_problem *problem, bool is_channels_last)
+{
+    const lgi_cpu_layer *layer = problem->layer;
+    const int layout = is_channels_last ? LGI_CPU_CHANNELS_LAST : LGI_CPU_ROW_MAJOR;
+    LG_TRY(image_desc(&problem->x, layer, &layer->in_shape, layout));
+    return image_desc(&problem->y, layer, &layer->out_shape, layout);
+}
+
+static lg_status create_desc(dnnl_primitive_desc_t *out, const conv_problem *problem,
+                             lgi_phase phase, const dnnl_memory_desc_t *weights,
+                             const_dnnl_primitive_desc_t hint, const char *const *avoid)
+{
+    const lgi_cpu_layer *layer = problem->layer;
+    const dnnl_memory_desc_t *bias = layer->attrs->has_bias ? &problem->bias : NULL;
+    dnnl_convolution_desc_t op;
+    *out = NULL;
+    if (phase == LGI_PHASE_FORWARD) {
+        LG_DNNL(dnnl_dilated_convolution_forward_desc_init(
+                    &op, dnnl_forward_training, dnnl_convolution_direct, &problem->x, weights, bias,
+                    &problem->y, problem->strides, problem->dilates, problem->pad_begin,
+                    problem->pad_end),
+                layer->name);
+    } else if (phase == LGI_PHASE_INPUT_GRAD) {
+        LG_DNNL(dnnl_dilated_convolution_backward_data_desc_init(
+                    &op, dnnl_convolution_direct, &problem->x, weights, &problem->y,
+                    problem->strides, problem->dilates, problem->pad_begin, problem->pad_end),
+                layer->name);
+    } else {
+        LG_DNNL(dnnl_dilated_convolution_backward_weights_desc_init(
+                    &op, dnnl_convolution_direct, &problem->x, weights, bias, &problem->y,
+                    problem->strides, problem->dilates, problem->pad_begin, problem->pad_end),
+                layer->name);
+    }
+    return lgi_cpu_desc_create(out, layer->device, &op, hint, avoid, layer->name);
+}
+
+/* The forward descriptor that backward ones take as a hint: any weights. */
+static lg_status create_hint(dnnl_primitive_desc_t *out, const conv_problem *problem)
+{
+    dnnl_memory_desc_t any;
+    LG_TRY(any_weights(problem, &any));
+    return create_desc(out, problem, LGI_PHASE_FORWARD, &any, NULL, slow_or_own_weights);
+}
+
+/* One phase with weights as stored if an implementation worth the name takes them so, else with weights of its own. */
+static lg_status create_phase_desc(dnnl_primitive_desc_t *out, const conv_problem *problem,
+                                   lgi_phase phase, const_dnnl_primitive_desc_t hint)
+{
+    const char *const *avoid = phase == LGI_PHASE_FORWARD ? slow_or_own_weights : slow;
+    dnnl_memory_desc_t any;
+    *out = NULL;
+    if (phase == LGI_PHASE_INPUT_GRAD) {
+        return create_desc(out, problem, phase, &problem->input_grad, hint, avoid);
+    }
+    if (create_desc(out, problem, phase, &problem->stored, hint, avoid) == LG_OK) {
+        if (!is_slow(*out)) {
+            return LG_OK;
+        }
+        (void)dnnl_primitive_desc_destroy(*out);
+    }
+    LG_TRY(any_weights(problem, &any));
+    return create_desc(out, problem, phase, &any, hint, avoid);
+}
+
+/* --- choosing layouts ---------------------------------------------------------------------------------------------- */
+
+/* Whether some phase has only oneDNN's plain loops with the images as set. */
+static lg_status has_slow_phase(const conv_problem *problem, const lgi_layer_spec *spec, bool *out)
+{
+    const bool wants[] = {true, spec->mode == LG_GRAPH_TRAIN && spec->needs_input_grad,
+                          spec->mode == LG_GRAPH_TRAIN};
+    dnnl_primitive_desc_t hint = NULL;
+    lg_status status = create_hint(&hint, problem);
+    *out = false;
+    for (int phase = 0; status == LG_OK && phase < LGI_NUM_PHASES; phase++) {
+        dnnl_primitive_desc_t desc = NULL;
+        if (wants[phase]) {
+            dnnl_memory_desc_t any;
+            status = any_weights(problem, &any);
+            if (status == LG_OK) {
+                status = create_desc(&desc, problem, (lgi_phase)phase, &any, hint, slow);
+            }
+            *out = *out || (status == LG_OK && is_slow(desc));
+            if (desc != NULL) {
+                (void)dnnl_primitive_desc_destroy(desc);
+            }
+        }
+    }
+    if (hint != NULL) {
+        (void)dnnl_primitive_desc_destroy(hint);
+    }
+    return status;
+}
+
+/* Channels last, unless only row-major images have fast implementations. */
+static lg_status choose_images(conv_problem *problem, const lgi_layer_spec *spec,
+                               lgi_layer_facts *facts)
+{
+    bool is_slow_last = false;
+    bool is_slow_row_major = false;
+    LG_TRY(set_images(problem, true));
+    LG_TRY(has_slow_phase(problem, spec, &is_slow_last));
+    if (is_slow_last) {
+        LG_TRY(set_images(problem, false));
+        LG_TRY(has_slow_phase(problem, spec, &is_slow_row_major));
+        if (!is_slow_row_major) {
+            return LG_OK;
+        }
+        LG_TRY(set_images(problem, true));
+    }
+    lgi_cpu_want_channels_last(facts, spec, 0);
+    facts->out.id = lgi_cpu_channels_last(&problem->layer->out_shape);
+    return LG_OK;
+}
+
+static const dnnl_memory_desc_t *weights_of(const_dnnl_primitive_desc_t desc, lgi_phase phase)
+{
+    return dnnl_primitive_desc_query_md(
+        desc, phase == LGI_PHASE_WEIGHT_GRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md,
+        0);
+}
+
+/* Decides how the weights are stored and how INPUT_GRAD gets them. */
+static lg_status choose_weights(conv_layer *conv, conv_problem *problem, const lgi_layer_spec *spec,
+                                lgi_layer_facts *facts)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    lgi_cpu_device *device = problem->layer->device;
+    lg_status status = LG_OK;
+    LG_TRY_GOTO(create_hint(&hint, problem));
+    if (problem->stored.format_kind == dnnl_format_kind_any) {
+        problem->stored = *weights_of(hint, LGI_PHASE_FORWARD);
+    }
+    LG_TRY_GOTO(
+        lgi_cpu_layout_intern(device, &problem->stored, problem->groups, &facts->param[0].id));
+    conv->weights_bytes = (int64_t)dnnl_memory_desc_get_size(&problem->stored);
+    facts->param[0].bytes = conv->weights_bytes;
+    facts->param_input_grad[0] = facts->param[0];
+    if (spec->mode == LG_GRAPH_TRAIN && spec->needs_input_grad) {
+        LG_TRY_GOTO(any_weights(problem, &problem->input_grad));
+        LG_TRY_GOTO(create_phase_desc(&desc, problem, LGI_PHASE_INPUT_GRAD, hint));
+        problem->input_grad = *weights_of(desc, LGI_PHASE_INPUT_GRAD);
+        LG_TRY_GOTO(lgi_cpu_layout_intern(device, &problem->input_grad, problem->groups,
+                                          &facts->param_input_grad[0].id));
+        facts->param_input_grad[0].bytes = (int64_t)dnnl_memory_desc_get_size(&problem->input_grad);
+    }
+out:
+    if (hint != NULL) {
+        (void)dnnl_primitive_desc_destroy(hint);
+    }
+    if (desc != NULL) {
+        (void)dnnl_primitive_desc_destroy(desc);
+    }
+    return status;
+}
+
+/* --- primitives ---------------------------------------------------------------------------------------------------- */
+
+static lg_status create_phase(conv_layer *conv, const conv_problem *problem, lgi_phase phase,
+                              int width_idx, const_dnnl_primitive_desc_t hint)
+{
+    static const int forward_args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+    static const int input_grad_args[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC};
+    static const int weight_grad_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                           DNNL_ARG_DIFF_BIAS};
+    static const int *const args[] = {forward_args, input_grad_args, weight_grad_args};
+    const lgi_cpu_layer *layer = problem->layer;
+    const int width = layer->widths[width_idx];
+    const int num_args = phase != LGI_PHASE_INPUT_GRAD && conv->has_bias ? 4 : 3;
+    conv_phase *self = &conv->phases[phase][width_idx];
+    dnnl_primitive_desc_t desc = NULL;
+    LG_TRY(create_phase_desc(&desc, problem, phase, hint));
+    self->weights = *weights_of(desc, phase);
+    LG_TRY(lgi_cpu_primitive_create(&self->primitive, layer->device, desc, width, args[phase],
+                                    num_args, layer->name));
+    conv->scratch_bytes[phase][width_idx] =
+        lgi_cpu_round_up(lgi_cpu_primitive_scratch_bytes(self->primitive), ALIGNMENT);
+    const bool is_as_stored = dnnl_memory_desc_equal(&self->weights, &problem->stored) != 0;
+    if (phase == LGI_PHASE_INPUT_GRAD || is_as_stored) {
+        return LG_OK; /* the graph has reordered what INPUT_GRAD reads */
+    }
+    const bool is_forward = phase == LGI_PHASE_FORWARD;
+    const int64_t bytes =
+        lgi_cpu_round_up((int64_t)dnnl_memory_desc_get_size(&self->weights), ALIGNMENT);
+    conv->staged_bytes[phase] =
+        bytes > conv->staged_bytes[phase] ? bytes : conv->staged_bytes[phase];
+    return lgi_cpu_reorder_primitive_create(
+        &self->reorder, layer->device, is_forward ? &problem->stored : &self->weights,
+        is_forward ? &self->weights : &problem->stored, width, layer->name);
+}
+
+static lg_status create_width(conv_layer *conv, const conv_problem *problem,
+                              const lgi_layer_spec *spec, int width_idx)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    lg_status status = LG_OK;
+    LG_TRY(create_hint(&hint, problem));
+    LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_FORWARD, width_idx, hint));
+    if (spec->mode == LG_GRAPH_TRAIN) {
+        if (spec->needs_input_grad) {
+            LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_INPUT_GRAD, width_idx, hint));
+        }
+        LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_WEIGHT_GRAD, width_idx, hint));
+    }
+out:
+    (void)dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* Where the parts of the workspace begin; see the top of the file. */
+static int64_t sum_offset(const conv_layer *conv, lgi_phase phase, int width_idx)
+{
+    return conv->scratch_bytes[phase][width_idx] + conv->staged_bytes[phase];
+}
+
+static int64_t bias_offset(const conv_layer *conv, lgi_phase phase, int width_idx)
+{
+    return sum_offset(conv, phase, width_idx) + lgi_cpu_round_up(conv->weights_bytes, ALIGNMENT);
+}
+
+static void set_workspaces(const conv_layer *conv, lgi_layer_facts *facts)
+{
+    for (int w = 0; w < conv->base.num_widths; w++) {
+        for (int phase = 0; phase < LGI_NUM_PHASES; phase++) {
+            facts->phases[phase].workspace_bytes[w] = sum_offset(conv, (lgi_phase)phase, w);
+        }
+        facts->phases[LGI_PHASE_WEIGHT_GRAD].workspace_bytes[w] =
+            bias_offset(conv, LGI_PHASE_WEIGHT_GRAD, w) +
+            (conv->has_bias ? conv->base.attrs->num_outputs * (int64_t)sizeof(float) : 0);
+    }
+}
+
+static lg_status prepare_primitives(conv_layer *conv, const lgi_layer_spec *spec,
+                                    lgi_layer_facts *facts)
+{
+    conv_problem problem;
+    memset(&problem, 0, sizeof problem);
+    LG_TRY(fill_problem(&problem, &conv->base, spec));
+    LG_TRY(choose_images(&problem, spec, facts));
+    LG_TRY(choose_weights(conv, &problem, spec, facts));
+    for (int w = 0; w < conv->base.num_widths; w++) {
+        (void)lgi_cpu_set_threads(conv->base.widths[w]);
+        LG_TRY(create_width(conv, &problem, spec, w));
+    }
+    set_workspaces(conv, facts);
+    return LG_OK;
+}
+
+static bool is_dense_1x1(const lg_layer_attrs *attrs)
+{
+    const lg_window *window = &attrs->window;
+    bool is_dense = attrs->groups == 1;
+    for (int axis = 0; axis < 2; axis++) {
+        is_dense = is_dense && window->kernel[axis] == 1 && window->stride[axis] == 1 &&
+                   window->pad_begin[axis] == 0 && window->pad_end[axis] == 0;
+    }
+    return is_dense;
+}
+
+static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_layer_facts *facts)
+{
+    conv_layer *conv = (conv_layer *)layer;
+    conv->has_bias = layer->attrs->has_bias;
+    conv->is_matmul = is_dense_1x1(layer->attrs) && (spec->param_fixed[0].bytes == 0 ||
+                                                     spec->param_fixed[0].id == LGI_CPU_ROW_MAJOR);
+    if (conv->is_matmul) {
+        lgi_cpu_want_channels_last(facts, spec, 0);
+        facts->out.id = lgi_cpu_channels_last(&layer->out_shape);
+        return lgi_cpu_matmul_prepare(&conv->matmul, layer, spec,
+                                      layer->num_samples * lgi_cpu_map_elems(&layer->in_shape),
+                                      layer->in_shape.dims[0], layer->attrs->num_outputs, facts);
+    }
+    const int before = lgi_cpu_set_threads(layer->widths[0]);
+    const lg_status status = prepare_primitives(conv, spec, facts);
+    (void)lgi_cpu_set_threads(before);
+    return status;
+}
+
+static void release(lgi_cpu_layer *layer)
+{
+    conv_layer *conv = (conv_layer *)layer;
+    lgi_cpu_matmul_release(&conv->matmul);
+    for (int phase = 0; phase < LGI_NUM_PHASES; phase++) {
+        for (int w = 0; w < LG_MAX_WIDTHS; w++) {
+            lgi_cpu_primitive_destroy(conv->phases[phase][w].primitive);
+            lgi_cpu_primitive_destroy(conv->phases[phase][w].reorder);
+        }
+    }
+}
+
+/* --- running ------------------------------------------------------------------------------------------------------- */
+
+static void *staged_at(const conv_layer *conv, lgi_phase phase, int width_idx, void *workspace)
+{
+    return (char *)workspace + conv->scratch_bytes[phase][width_idx];
+}
+
+static lg_status run_forward(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
+{
+    const conv_layer *conv = (const conv_layer *)layer;
+    const conv_phase *phase = &conv->phases[LGI_PHASE_FORWARD][width_idx];
+    if (conv->is_matmul) {
+        return lgi_cpu_matmul_forward(&conv->matmul, width_idx, io);
+    }
+    const void *weights = io->param[0];
+    if (phase->reorder != NULL) {
+        void *staged = staged_at(conv, LGI_PHASE_FORWARD, width_idx, io->workspace);
+        const void *const pair[] = {weights, staged};
+        LG_TRY(lgi_cpu_primitive_run(phase->reorder, pair, NULL));
+        weights = staged;
+    }
+    const void *const pointers[] = {io->x[0], weights, io->y, io->param[1]};
+    return lgi_cpu_primitive_run(phase->primitive, pointers, io->workspace);
+}
+
+static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
+{
+    const conv_layer *conv = (const conv_layer *)layer;
+    if (conv->is_matmul) {
+        return lgi_cpu_matmul_input_grad(&conv->matmul, width_idx, io);
+    }
+    const void *const pointers[] = {io->dy, io->param[0], io->dx[0]};
+    return lgi_cpu_primitive_run(conv->phases[LGI_PHASE_INPUT_GRAD][width_idx].primitive, pointers,
+                                 io->workspace);
+}
+
+static void add_to(float *restrict dst, const float *restrict src, int64_t num_elems)
+{
+    LGI_CPU_SIMD
+    for (int64_t i = 0; i < num_elems; i++) {
+        dst[i] += src[i];
+    }
+}
+
+/* The gradient goes straight to where it is wanted, unless it must be reordered or added to what is there. */
+static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
+{
+    const conv_layer *conv = (const conv_layer *)layer;
+    const conv_phase *phase = &conv->phases[LGI_PHASE_WEIGHT_GRAD][width_idx];
+    if (conv->is_matmul) {
+        return lgi_cpu_matmul_weight_grad(&conv->matmul, layer->widths[width_idx], io, layer->name);
+    }
+    char *workspace = io->workspace;
+    const bool adds_weights = io->dparam[0] == NULL || io->accumulates_param[0];
+    const bool adds_bias = io->dparam[1] == NULL || io->accumulates_param[1];
+    void *weights_sum = adds_weights
+                            ? workspace + sum_offset(conv, LGI_PHASE_WEIGHT_GRAD, width_idx)
+                            : io->dparam[0];
+    void *bias_sum =
+        adds_bias ? workspace + bias_offset(conv, LGI_PHASE_WEIGHT_GRAD, width_idx) : io->dparam[1];
+    void *raw = phase->reorder != NULL
+                    ? staged_at(conv, LGI_PHASE_WEIGHT_GRAD, width_idx, io->workspace)
+                    : weights_sum;
+    const void *const pointers[] = {io->x[0], io->dy, raw, bias_sum};
+    LG_TRY(lgi_cpu_primitive_run(phase->primitive, pointers, io->workspace));
+    if (phase->reorder != NULL) {
+        const void *const pair[] = {raw, weights_sum};
+        LG_TRY(lgi_cpu_primitive_run(phase->reorder, pair, NULL));
+    }
+    if (adds_weights && io->dparam[0] != NULL) {
+        add_to(io->dparam[0], weights_sum, conv->weights_bytes / (int64_t)sizeof(float));
+    }
+    if (conv->has_bias && adds_bias && io->dparam[1] != NULL) {
+        add_to(io->dparam[1], bias_sum, layer->attrs->num_outputs);
+    }
+    return LG_OK;
+}
+
+const lgi_cpu_kind lgi_cpu_conv = {
+    .layer_bytes = sizeof(conv_layer),
+    .prepare = prepare,
+    .run = {run_forward, run_input_grad, run_weight_grad},
+    .release = release,
+};
