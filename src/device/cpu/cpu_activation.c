@@ -44,10 +44,13 @@ INLINE float normal_distribution(float x, float *density)
     return x < 0.0f ? tail : 1.0f - tail;
 }
 
-/* x * sigmoid(2 w) with w = sqrt(2/pi) (x + 0.044715 x^3): the same as 0.5 x (1 + tanh w). */
-INLINE float sigmoid_of_cubic(float x)
+/*
+ * exp(-2 w) with w = sqrt(2/pi) (x + 0.044715 x^3). With it 0.5 x (1 + tanh w) is x s with s = 1 / (1 + e), and 1 - s is e s
+ * without cancellation.
+ */
+INLINE float exponential_of_cubic(float x)
 {
-    return 1.0f / (1.0f + lgi_cpu_exp(-1.59576912160573071176f * (x + 0.044715f * x * x * x)));
+    return lgi_cpu_exp(-1.59576912160573071176f * (x + 0.044715f * x * x * x));
 }
 
 INLINE float activate(lg_activation activation, float x)
@@ -65,7 +68,7 @@ INLINE float activate(lg_activation activation, float x)
     case LG_ACTIVATION_GELU_ERF:
         return x * normal_distribution(x, &density);
     case LG_ACTIVATION_GELU_TANH:
-        return x * sigmoid_of_cubic(x);
+        return x / (1.0f + exponential_of_cubic(x));
     default:
         return x;
     }
@@ -92,8 +95,9 @@ INLINE float slope(lg_activation activation, float x)
         return distribution + x * density;
     }
     case LG_ACTIVATION_GELU_TANH: {
-        const float s = sigmoid_of_cubic(x);
-        return s + x * s * (1.0f - s) * 1.59576912160573071176f * (1.0f + 0.134145f * x * x);
+        const float e = exponential_of_cubic(x);
+        const float s = 1.0f / (1.0f + e);
+        return s + x * s * (e * s) * 1.59576912160573071176f * (1.0f + 0.134145f * x * x);
     }
     default:
         return 1.0f;

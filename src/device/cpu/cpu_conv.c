@@ -238,9 +238,11 @@ static lg_status choose_weights(conv_layer *conv, conv_problem *problem, const l
     LG_TRY_GOTO(create_hint(&hint, problem));
     if (problem->stored.format_kind == dnnl_format_kind_any) {
         problem->stored = *weights_of(hint, LGI_PHASE_FORWARD);
+        LG_TRY_GOTO(
+            lgi_cpu_layout_intern(device, &problem->stored, problem->groups, &facts->param[0].id));
+    } else {
+        facts->param[0].id = spec->param_fixed[0].id;
     }
-    LG_TRY_GOTO(
-        lgi_cpu_layout_intern(device, &problem->stored, problem->groups, &facts->param[0].id));
     conv->weights_bytes = (int64_t)dnnl_memory_desc_get_size(&problem->stored);
     facts->param[0].bytes = conv->weights_bytes;
     facts->param_input_grad[0] = facts->param[0];
