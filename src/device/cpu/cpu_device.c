@@ -1,5 +1,6 @@
 /* The oneDNN backend: opening, memory, preparing layers. */
 #include <inttypes.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -103,6 +104,15 @@ static lg_status open_device(lgi_device **out, int max_threads)
 static const char *describe_device(const lgi_device *device)
 {
     return ((const lgi_cpu_device *)device)->description;
+}
+
+/* The team is the calling thread's from now on: libgomp keeps a team's threads between its parallel regions. */
+static void start_lane(lgi_device *device, int width, void (*bind)(void *user, int thread_idx),
+                       void *user)
+{
+    (void)device;
+#pragma omp parallel num_threads(width) if (width > 1)
+    bind(user, omp_get_thread_num());
 }
 
 /* --- memory -------------------------------------------------------------------------------------------------------- */
@@ -213,6 +223,7 @@ const struct lgi_device_ops lgi_device_cpu = {
     .open = open_device,
     .close = close_device,
     .describe = describe_device,
+    .start_lane = start_lane,
     .alloc = alloc_memory,
     .free = free_memory,
     .peak_bytes = peak_bytes,
