@@ -39,6 +39,7 @@ struct lgi_candidates {
     size_t num;
     size_t capacity;
     int simulations_left; /* of the form being searched */
+    double textbook_ns;   /* step time of the textbook plan */
 };
 
 /* --- candidates --------------------------------------------------------------------------------------------------- */
@@ -277,6 +278,7 @@ lg_status lgi_candidates_create(lgi_candidates **out, const lgi_strategy_input *
     LG_TRY_GOTO(lgi_queue_facts_init(&self->facts, input));
     candidate textbook = {.is_textbook = true};
     LG_TRY_GOTO(simulate(self, &textbook));
+    self->textbook_ns = textbook.step_ns;
     LG_TRY_GOTO(search_forms(self));
     qsort(self->items, self->num, sizeof *self->items, compare_candidates);
     *out = self;
@@ -335,7 +337,7 @@ lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input
     lg_status status = LG_OK;
     lgi_candidates *candidates = NULL;
     lg_plan *best = NULL;
-    double fastest_ns = 0.0;
+    double limit_ns = 0.0;
     int64_t smallest_bytes = INT64_MAX;
     int num_ties = 0;
     *out = NULL;
@@ -343,7 +345,7 @@ lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input
     const int num = lgi_candidates_num(candidates);
     for (int i = 0; i < num && i < MAX_PLACED; i++) {
         const double step_ns = lgi_candidates_step_ns(candidates, i);
-        if (best != NULL && (step_ns > fastest_ns * (1.0 + TIE_FRAC) || num_ties == MAX_TIES)) {
+        if (best != NULL && (step_ns > limit_ns || num_ties == MAX_TIES)) {
             break;
         }
         lg_plan *plan = NULL;
@@ -355,8 +357,11 @@ lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input
             continue;
         }
         num_ties++;
-        if (best == NULL) {
-            fastest_ns = step_ns;
+        if (best == NULL) { /* a tie must not be slower than the textbook if the fastest is not */
+            limit_ns = step_ns * (1.0 + TIE_FRAC);
+            if (step_ns <= candidates->textbook_ns && candidates->textbook_ns < limit_ns) {
+                limit_ns = candidates->textbook_ns;
+            }
         }
         if (best == NULL || peak < lgi_plan_peak_bytes(best)) {
             lg_plan_destroy(best);
