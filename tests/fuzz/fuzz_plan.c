@@ -1,12 +1,20 @@
-/* libFuzzer target: a plan's JSON against a fixed small graph, then the checker and the simulator on what came out. */
+/*
+ * libFuzzer target: a plan's JSON against a fixed small graph, then the checker and the simulator on what came out. Seeds
+ * have PLACEHOLDER where the graph's fingerprint belongs.
+ */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "graph/build.h"
 #include "leapgrad/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t num_bytes);
+
+#define PLACEHOLDER "@@@@@@@@@@@@@@@@"
 
 enum { X, DX, LOSS, W, DW, NUM_VALUES };
 enum { FORWARD, LOSS_OP, WEIGHT_GRAD, UPDATE, NUM_OPS };
@@ -79,8 +87,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t num_bytes)
             abort();
         }
     }
+    char *const text = malloc(num_bytes + 1);
+    if (text == NULL) {
+        return 0;
+    }
+    memcpy(text, data, num_bytes);
+    text[num_bytes] = '\0';
+    char *const at = strstr(text, PLACEHOLDER);
+    if (at != NULL) {
+        char fingerprint[17];
+        snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, lg_graph_fingerprint(graph));
+        memcpy(at, fingerprint, 16);
+    }
     lg_plan *plan = NULL;
-    if (lg_plan_parse(&plan, graph, (const char *)data, num_bytes) != LG_OK) {
+    const lg_status parsed = lg_plan_parse(&plan, graph, text, num_bytes);
+    free(text);
+    if (parsed != LG_OK) {
         return 0;
     }
     const lg_machine machine = lg_machine_default();
