@@ -7,11 +7,11 @@
 #include "base/alloc.h"
 #include "report/picture.h"
 
-#define WIDTH 640.0
-#define HEIGHT 300.0
-#define LEFT 58.0
-#define RIGHT 16.0
-#define TOP 14.0
+#define WIDTH 560.0
+#define HEIGHT 272.0
+#define LEFT 62.0
+#define RIGHT 30.0
+#define TOP 10.0
 #define BOTTOM 40.0
 #define MAX_POINTS 500 /* of a series that is drawn: about one a pixel */
 #define LIMIT 1e30     /* larger values are drawn there: differences stay finite */
@@ -118,9 +118,9 @@ static void add_axes(lgi_text *out, const lgi_chart *chart, const struct scale *
         }
         lgi_text_addf(out,
                       "<path class=\"grid\" d=\"M%.0f %.1fH%.0f\"/><text class=\"ty\" x=\"%.0f\" "
-                      "y=\"%.1f\">%.5g%s</text>\n",
+                      "y=\"%.1f\">%.5g</text>\n",
                       LEFT, to_y(scale, y), WIDTH - RIGHT, LEFT - 8.0, to_y(scale, y) + 4.0,
-                      fabs(y) < y_step * 1e-6 ? 0.0 : y, chart->y_unit);
+                      fabs(y) < y_step * 1e-6 ? 0.0 : y);
     }
     for (int i = 0; i < 20; i++) {
         const double x = (ceil(scale->x_low / x_step - 1e-9) + i) * x_step;
@@ -232,6 +232,10 @@ static void add_caption(lgi_text *out, const lgi_chart *chart)
 {
     lgi_text_add(out, "<figcaption><b>");
     lgi_text_add_escaped(out, chart->title);
+    if (chart->y_unit[0] != '\0') {
+        lgi_text_add(out, ",");
+        lgi_text_add_escaped(out, chart->y_unit);
+    }
     lgi_text_add(out, "</b>");
     for (int s = 0; s < chart->num_series; s++) {
         const size_t num_gaps = count_gaps(&chart->series[s]);

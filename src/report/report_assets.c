@@ -23,7 +23,7 @@ const char *const lgi_report_css[] = {
 "header p{margin:0;color:var(--dim)}\n",
 "h2{font-size:17px;margin:34px 0 12px}h2 small{font-weight:400;color:var(--dim);font-size:14px;margin-left:8px}\n",
 ".card{background:var(--card);border:1px solid var(--line);border-radius:12px}\n",
-".figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:12px}\n",
+".figures{display:flex;flex-wrap:wrap;gap:12px}.figure{flex:1 1 220px}.figure.hash{flex-grow:2}\n",
 ".figure{padding:14px 16px;min-width:0}.figure h3{margin:0;font-size:13px;font-weight:500;color:var(--dim)}\n",
 ".figure strong{display:block;font-size:27px;line-height:1.25;font-weight:650;font-variant-numeric:tabular-nums;"
 "letter-spacing:-.01em;overflow-wrap:anywhere}\n",
@@ -32,15 +32,20 @@ const char *const lgi_report_css[] = {
 ".figure.hash strong{font:600 15px/1.5 ui-monospace,SFMono-Regular,Menlo,'DejaVu Sans Mono',monospace;margin-top:4px}\n",
 ".chip{display:inline-block;border-radius:9px;padding:0 8px;background:var(--warnbg);color:var(--warn);font-size:12px;"
 "font-weight:600}.chip.good{background:var(--goodbg);color:var(--good)}\n",
-".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:14px}\n",
+".charts{display:grid;gap:14px;grid-template-columns:1fr}\n",
+"@media(min-width:820px){.charts.c2,.charts.c3{grid-template-columns:1fr 1fr}}"
+"@media(min-width:1180px){.charts.c3{grid-template-columns:1fr 1fr 1fr}.charts.c3 text{font-size:16px}}.charts.c1{max-width:760px}\n",
+".pair{display:grid;gap:14px;grid-template-columns:minmax(0,1fr);align-items:start}"
+"@media(min-width:980px){.pair{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}.stack{display:grid;gap:14px;min-width:0}\n",
 "figure{margin:0;padding:14px 16px 10px;min-width:0}figcaption{display:flex;flex-wrap:wrap;gap:2px 16px;"
-"align-items:baseline;font-size:14px;min-height:44px;align-content:flex-start}\n",
-"output{margin-left:auto;color:var(--ink);font-variant-numeric:tabular-nums;font-size:13px}\n",
+"align-items:baseline;font-size:14px}\n",
+"output{width:100%;min-height:20px;color:var(--ink);font-variant-numeric:tabular-nums;font-size:13px;line-height:20px;"
+"white-space:nowrap;overflow:hidden;text-overflow:ellipsis}\n",
 ".key{color:var(--dim);white-space:nowrap}.key i{display:inline-block;width:14px;height:3px;border-radius:2px;"
 "background:var(--c);vertical-align:middle;margin-right:6px}.key em{color:var(--s1);font-style:normal}\n",
 ".s0{--c:var(--s0)}.s1{--c:var(--s1)}.s2{--c:var(--s2)}.s3{--c:var(--s3)}\n",
 ".chart svg{display:block;width:100%;height:auto;touch-action:pan-y}\n",
-".chart text{font-size:12px;fill:var(--dim);font-variant-numeric:tabular-nums}.chart .ty,.chart .xl{text-anchor:end}"
+".chart text{font-size:13px;fill:var(--dim);font-variant-numeric:tabular-nums}.chart .ty,.chart .xl{text-anchor:end}"
 ".chart .tx{text-anchor:middle}\n",
 ".grid{stroke:var(--line);fill:none}.axis{stroke:var(--dim);fill:none}\n",
 ".line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}.band{fill:var(--c);opacity:.16}"
@@ -48,8 +53,7 @@ const char *const lgi_report_css[] = {
 ".hover path{stroke:var(--dim);stroke-dasharray:3 3;fill:none}.hover circle{fill:var(--c);stroke:var(--card);"
 "stroke-width:2}\n",
 ".none{color:var(--dim);padding:24px 0;text-align:center;margin:0}\n",
-".scroll{overflow-x:auto;padding:10px 6px}.scroll .tl{display:block;width:100%;min-width:960px;height:auto}\n",
-".tables{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:14px;align-items:start}\n",
+".scroll{overflow-x:auto;padding:10px 6px}.scroll .tl{display:block;width:100%;min-width:1180px;height:auto}\n",
 ".table{overflow-x:auto;padding:6px 16px 12px}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;"
 "font-size:14px}\n",
 "th{font-weight:500;color:var(--dim);font-size:13px;text-align:right;padding:8px 0 6px 14px;white-space:nowrap}"
@@ -57,13 +61,14 @@ const char *const lgi_report_css[] = {
 "th:first-child,td:first-child{text-align:left;padding-left:0}\n",
 "td i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:8px;vertical-align:-1px}\n",
 "td.bar{width:26%;min-width:80px}td.bar span{display:block;height:9px;border-radius:4px}\n",
-"td.text{white-space:normal;overflow-wrap:anywhere}\n",
+"td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;padding-left:20px}.pair h2{margin-top:34px}.pair.texts{gap:0 14px}\n",
 "pre{margin:0;padding:16px;overflow:auto;max-height:560px;font:13px/1.55 ui-monospace,SFMono-Regular,Menlo,"
 "'DejaVu Sans Mono',monospace;tab-size:2}\n",
 "footer{margin-top:30px;color:var(--dim);font-size:13px}\n",
-"@media(max-width:640px){main{padding:18px 12px 40px}h1{font-size:22px}.figures{grid-template-columns:1fr 1fr;gap:8px}"
-".figure{padding:10px 12px}.figure strong{font-size:21px}.chart text{font-size:17px}.wide{grid-column:1/-1}"
-"output{margin-left:0;width:100%;min-height:20px}td.bar{display:none}th.bar{display:none}}\n",
+"@media(max-width:640px){main{padding:18px 12px 40px}h1{font-size:22px}.figures{gap:8px}"
+".figure{padding:10px 12px;flex-basis:calc(50% - 4px)}.figure strong{font-size:21px}.figure.hash{flex-basis:100%}"
+".chart text{font-size:18px}h2 small{display:block;margin:2px 0 0}td.bar,th.bar{display:none}"
+"figure{padding:12px 10px 8px}.table{padding:4px 12px 10px}pre{padding:12px}}\n",
 "@media print{body{background:#fff}.card{break-inside:avoid}}\n",
 NULL};
 

@@ -242,10 +242,26 @@ out:
     return status;
 }
 
+/* Whether the metrics have something for the curve. */
+static bool has_curve(const lg_metrics *metrics, const struct curve *curve)
+{
+    return lg_metrics_find(metrics, curve->keys[0]) != NULL ||
+           (curve->keys[1] != NULL && lg_metrics_find(metrics, curve->keys[1]) != NULL);
+}
+
 static lg_status add_curves(lgi_text *out, const lg_metrics *metrics)
 {
-    lgi_text_add(out, "<h2>Curves</h2>\n<section class=\"charts\">\n");
-    for (size_t i = 0; i < sizeof curves / sizeof curves[0]; i++) {
+    const size_t num_curves = sizeof curves / sizeof curves[0];
+    int num = 0;
+    for (size_t i = 0; i < num_curves; i++) {
+        num += has_curve(metrics, &curves[i]) ? 1 : 0;
+    }
+    /* As many columns as leave no chart alone in its row. */
+    lgi_text_addf(out, "<h2>Curves</h2>\n<section class=\"charts c%d\">\n",
+                  num == 1               ? 1
+                  : num == 2 || num == 4 ? 2
+                                         : 3);
+    for (size_t i = 0; i < num_curves; i++) {
         LG_TRY(add_curve(out, metrics, &curves[i]));
     }
     lgi_text_add(out, "</section>\n");
@@ -414,10 +430,10 @@ static lg_status add_tables(lgi_text *out, const lgi_picture *picture)
     for (int p = 0; p < picture->num_panels; p++) {
         LG_TRY_GOTO(sum_panel(&totals[p], picture, p));
     }
-    lgi_text_add(out, "<h2>Where the time goes</h2>\n<section class=\"tables\">\n");
+    lgi_text_add(out, "<div class=\"stack\">\n");
     add_kind_table(out, picture, totals);
     add_lane_table(out, picture, totals);
-    lgi_text_add(out, "</section>\n");
+    lgi_text_add(out, "</div>\n");
 out:
     for (int p = 0; p < 2; p++) {
         lgi_free(totals[p].lane_ns);
@@ -445,12 +461,14 @@ static lg_status add_step(lgi_text *out, const lg_report_input *input)
     lgi_text_add(out, "<h2>One step<small>point at a box for its op and time; trace.json opens in "
                       "ui.perfetto.dev</small></h2>\n<div class=\"card scroll\">\n");
     LG_TRY_GOTO(lgi_timeline_svg(out, &picture, NULL, false));
-    lgi_text_add(out, "</div>\n<h2>Memory</h2>\n<section class=\"charts\">\n");
+    lgi_text_add(out, "</div>\n<h2>Where the time and the memory go</h2>\n"
+                      "<section class=\"pair\">\n");
+    LG_TRY_GOTO(add_tables(out, &picture));
+    lgi_text_add(out, "<div class=\"stack\">\n");
     for (int rank = 0; rank < input->plan->num_ranks; rank++) {
         LG_TRY_GOTO(add_memory_chart(out, &picture, rank));
     }
-    lgi_text_add(out, "</section>\n");
-    LG_TRY_GOTO(add_tables(out, &picture));
+    lgi_text_add(out, "</div>\n</section>\n");
 out:
     lgi_picture_deinit(&picture);
     return status;
@@ -460,10 +478,10 @@ out:
 
 static void add_recipe(lgi_text *out, const char *recipe)
 {
-    lgi_text_add(out,
-                 "<h2>Recipe<small>as it was in effect</small></h2>\n<div class=\"card\"><pre>");
+    lgi_text_add(out, "<div><h2>Recipe<small>as it was in effect</small></h2>\n"
+                      "<div class=\"card\"><pre>");
     lgi_text_add_escaped(out, recipe);
-    lgi_text_add(out, "</pre></div>\n");
+    lgi_text_add(out, "</pre></div></div>\n");
 }
 
 /* All numbers, texts and truth values of run.json. */
@@ -471,7 +489,11 @@ static void add_record_table(lgi_text *out, const lg_record *run)
 {
     const char *key = NULL;
     json_t *value = NULL;
-    lgi_text_add(out, "<h2>Run<small>run.json</small></h2>\n<div class=\"card table\"><table>\n");
+    if (json_object_size(run->json) == 0) {
+        return;
+    }
+    lgi_text_add(out, "<div><h2>Run<small>run.json</small></h2>\n"
+                      "<div class=\"card table\"><table>\n");
     json_object_foreach(run->json, key, value)
     {
         if (json_is_object(value) || json_is_array(value)) {
@@ -493,7 +515,7 @@ static void add_record_table(lgi_text *out, const lg_record *run)
         }
         lgi_text_add(out, "</td></tr>\n");
     }
-    lgi_text_add(out, "</table></div>\n");
+    lgi_text_add(out, "</table></div></div>\n");
 }
 
 static void add_lines(lgi_text *out, const char *const *lines)
@@ -542,10 +564,12 @@ lg_status lg_report_save(const lg_report_input *input, const char *path)
         LG_TRY_GOTO(add_curves(&text, input->metrics));
     }
     LG_TRY_GOTO(add_step(&text, input));
+    lgi_text_add(&text, "<section class=\"pair texts\">\n");
     if (input->recipe_text != NULL) {
         add_recipe(&text, input->recipe_text);
     }
     add_record_table(&text, input->run);
+    lgi_text_add(&text, "</section>\n");
     lgi_text_add(&text, "<footer>made by leapgrad</footer>\n</main>\n<script>\n");
     add_lines(&text, lgi_report_js);
     lgi_text_add(&text, "</script>\n</body>\n</html>\n");
