@@ -1,0 +1,51 @@
+/* A run in progress. */
+#ifndef LGI_TRAIN_RUN_INTERNAL_H
+#define LGI_TRAIN_RUN_INTERNAL_H
+
+#include "leapgrad/report.h"
+#include "train/run_dir.h"
+#include "train/run_job.h"
+#include "train/run_measure.h"
+#include "train/run_resume.h"
+
+typedef struct lgi_run {
+    const lg_recipe *recipe;
+    lg_run_opts opts;
+    lgi_run_dir dir;
+    lg_job *job;
+    lg_metrics_log *metrics;
+    lgi_run_measure measure;
+    char *recipe_json;
+    char *recipe_yaml;
+    char *extra_json;
+    char started_at[32]; /* of this process; UTC */
+    int64_t first_step;
+    int64_t num_steps;
+    int64_t last_checkpoint_step; /* -1: none */
+    double loss;                  /* of the last step */
+    bool has_test;
+    lg_evaluation test; /* the last one on test data */
+    bool has_validation;
+    lg_evaluation validation;
+} lgi_run;
+
+/* "2026-01-31T12:00:00Z", now. */
+void lgi_format_time(char *text, size_t num_bytes);
+
+/* Writes run.json. `state`: running, finished, interrupted, failed; `message`: why it failed, or NULL. */
+LG_NODISCARD lg_status lgi_run_save_record(lgi_run *run, const char *state, const char *message);
+
+/* Writes what is known before the first step: run.json, recipe, plan, costs. */
+LG_NODISCARD lg_status lgi_run_save_start(lgi_run *run);
+
+/* Writes what is known at the end: run.json, timelines, report. */
+LG_NODISCARD lg_status lgi_run_save_end(lgi_run *run, const char *state, const char *message);
+
+/* Appends an evaluation to the metrics. */
+LG_NODISCARD lg_status lgi_run_log_evaluation(lgi_run *run, const lg_evaluation *evaluation);
+
+/* Appends a training step. */
+LG_NODISCARD lg_status lgi_run_log_step(lgi_run *run, const lg_step_result *result,
+                                        const lg_run_progress *progress);
+
+#endif

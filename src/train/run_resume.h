@@ -1,0 +1,33 @@
+/* What a run may change when it is resumed, and what a checkpoint keeps to find out. */
+#ifndef LGI_TRAIN_RUN_RESUME_H
+#define LGI_TRAIN_RUN_RESUME_H
+
+#include "train/run_job.h"
+
+/* What a run's checkpoints keep besides the recipe. */
+typedef struct lgi_resume_facts {
+    char train_hash[LGI_DATA_HASH_CHARS];
+    char device[32];
+    int threads_per_lane;
+} lgi_resume_facts;
+
+/* Of a job. */
+lgi_resume_facts lgi_resume_facts_of(const lg_job *job);
+
+/* As the JSON object that a checkpoint stores, and back. Ownership of *out: the caller's, lgi_free(). */
+LG_NODISCARD lg_status lgi_resume_facts_format(char **out, const lgi_resume_facts *facts);
+LG_NODISCARD lg_status lgi_resume_facts_parse(lgi_resume_facts *out, const char *json);
+
+typedef struct lgi_recipe_changes {
+    bool has_plan_changes;   /* a key that the plan depends on */
+    bool has_length_changes; /* steps or epochs */
+} lgi_recipe_changes;
+
+/* Compares key by key. INVALID_ARG names a key whose change would change the bits, with both values. */
+LG_NODISCARD lg_status lgi_resume_compare(lgi_recipe_changes *out, const char *stored_json,
+                                          const char *new_json);
+
+/* Holds a job against what the run was. INVALID_ARG if data, device or threads differ. */
+LG_NODISCARD lg_status lgi_resume_check(const lgi_resume_facts *was, const lg_job *job);
+
+#endif
