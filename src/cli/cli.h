@@ -1,0 +1,102 @@
+/*
+ * The command-line program: `leapgrad COMMAND TARGET [key=value ...] [--options]`. It sees include/leapgrad only, and is
+ * the only part that prints. Results go to stdout; what went wrong is one line on stderr and an exit code.
+ */
+#ifndef LEAPGRAD_CLI_H
+#define LEAPGRAD_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "leapgrad/recipe.h"
+#include "leapgrad/run.h"
+
+#define CLI_MAX_OPTIONS 8
+
+/** An option of a command. */
+typedef struct cli_option {
+    const char *name;       /* "out": given as --out=VALUE or --out VALUE */
+    const char *value_name; /* "FILE"; NULL: a switch */
+    const char *help;
+} cli_option;
+
+/** A command line, taken apart. Texts point into argv. */
+typedef struct cli_args {
+    int num_words; /* what is neither an option nor key=value */
+    const char **words;
+    int num_overrides;
+    const char **overrides;
+    const char *option_values
+        [CLI_MAX_OPTIONS]; /* by the command's options; NULL: not given; a switch: "" */
+    int argc;              /* as given, from the program's name on */
+    char **argv;
+} cli_args;
+
+typedef struct cli_command {
+    const char *name;
+    const char *words; /* "RECIPE [key=value ...]" */
+    int min_words;
+    int max_words;
+    const char *summary;
+    const char *help;          /* some lines, or NULL */
+    const cli_option *options; /* ends with a NULL name; NULL: none */
+    lg_status (*run)(const cli_args *args);
+} cli_command;
+
+extern const cli_command cli_train;
+extern const cli_command cli_eval;
+extern const cli_command cli_generate;
+extern const cli_command cli_plan;
+extern const cli_command cli_check;
+extern const cli_command cli_show;
+extern const cli_command cli_profile;
+extern const cli_command cli_doctor;
+
+/* --- arguments (cli_args.c) --- */
+
+/** Takes a command line apart. Release with cli_args_deinit(), after failures too. */
+bool cli_args_init(cli_args *args, const cli_command *command, int argc, char **argv);
+void cli_args_deinit(cli_args *args);
+/** The value of an option; NULL: not given. */
+const char *cli_args_option(const cli_args *args, const cli_command *command, const char *name);
+/** The one of `num` names (the i-th given by `name_of`) that `text` is most like; NULL: none is near. */
+const char *cli_nearest(const char *text, const char *(*name_of)(int idx, const void *user),
+                        int num, const void *user);
+
+/* --- errors (main.c) --- */
+
+/** Sets the one line that is printed when the command fails, in place of lg_last_error(). */
+lg_status cli_fail(lg_status code, const char *format, ...) LG_PRINTF(2, 3);
+
+/* --- recipes and jobs (cli_job.c) --- */
+
+/** Reads the recipe that `target` means: a recipe file, or a run directory or checkpoint with the recipe it was made by. */
+lg_status cli_load_recipe(lg_recipe **out, const char *target, const cli_args *args);
+bool cli_is_directory(const char *path);
+/** `directory`/`name`. The caller frees it. */
+char *cli_path(const char *directory, const char *name);
+/** Makes a recipe's plan the plainest and quickest to make: for commands that do not train. */
+lg_status cli_make_plain(lg_recipe *recipe);
+/** For a run directory: the costs that it was planned with, instead of measuring again. */
+lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target);
+
+/* --- text (cli_text.c) --- */
+
+#define CLI_TEXT_BYTES 64
+
+/** "1.50 MiB" */
+const char *cli_format_bytes(char text[CLI_TEXT_BYTES], double bytes);
+/** "1,234,567" */
+const char *cli_format_count(char text[CLI_TEXT_BYTES], int64_t count);
+/** "1:02:03" or "2:03" */
+const char *cli_format_duration(char text[CLI_TEXT_BYTES], double seconds);
+/** "12.3 ms", "45.6 us" */
+const char *cli_format_ns(char text[CLI_TEXT_BYTES], double ns);
+
+/** Prints a table of ops by kind: number, bytes written, time with each width. */
+void cli_print_op_kinds(const lg_graph *graph, const lg_costs *costs);
+/** Prints a plan's lanes with their load in a timeline of it. */
+void cli_print_lanes(const lg_graph *graph, const lg_plan *plan, const lg_timeline *timeline);
+
+#endif

@@ -1,0 +1,245 @@
+/* leapgrad plan, leapgrad check, leapgrad profile: making a plan and looking at its price; proving one; measuring costs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define NUM_FRONTIER_POINTS 8
+
+/* --- plan ---------------------------------------------------------------------------------------------------------- */
+
+static const cli_option plan_options[] = {{"out", "FILE", "save the plan, for plan.file=FILE"},
+                                          {NULL, NULL, NULL}};
+
+static lg_strategy_opts strategy_opts(const lg_recipe *recipe)
+{
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = (int)recipe->exec.lanes;
+    opts.threads_per_lane = (int)recipe->exec.threads;
+    opts.allow_lag = recipe->plan.allow_lag;
+    return opts;
+}
+
+static void print_point(const char *label, const lg_frontier_point *point,
+                        const lg_frontier_point *in_order)
+{
+    char bytes[CLI_TEXT_BYTES];
+    char ns[CLI_TEXT_BYTES];
+    printf("  %-12s", label);
+    if (!point->fits) {
+        printf(" %14s %12s\n", "nothing fits", "");
+        return;
+    }
+    printf(" %14s %12s", cli_format_bytes(bytes, (double)point->peak_bytes),
+           cli_format_ns(ns, point->step_ns));
+    printf("  %+6.1f %% memory  %+6.1f %% time\n",
+           100.0 * ((double)point->peak_bytes / (double)in_order->peak_bytes - 1.0),
+           100.0 * (point->step_ns / in_order->step_ns - 1.0));
+}
+
+/* Time against bytes: what deferring weight gradients costs and brings. */
+static lg_status print_frontier(const lg_recipe *recipe, const lg_trainer *trainer)
+{
+    lg_frontier_point points[NUM_FRONTIER_POINTS];
+    lg_frontier_point in_order;
+    const lg_machine machine = lg_trainer_machine(trainer);
+    lg_strategy_opts opts = strategy_opts(recipe);
+    const lg_status status =
+        lg_plan_frontier(points, NUM_FRONTIER_POINTS, &in_order, lg_trainer_graph(trainer),
+                         &machine, lg_trainer_cost_table(trainer), &opts);
+    if (status != LG_OK) {
+        return status;
+    }
+    printf("\ntime against bytes (out-of-order within a budget, compared with in-order):\n");
+    printf("  %-12s %14s %12s\n", "budget", "peak", "step");
+    print_point("(in-order)", &in_order, &in_order);
+    for (int i = 0; i < NUM_FRONTIER_POINTS; i++) {
+        char budget[CLI_TEXT_BYTES];
+        const bool is_repeated = i > 0 && points[i].fits && points[i - 1].fits &&
+                                 points[i].peak_bytes == points[i - 1].peak_bytes &&
+                                 points[i].step_ns == points[i - 1].step_ns;
+        if (is_repeated) { /* more memory does not help */
+            continue;
+        }
+        print_point(cli_format_bytes(budget, (double)points[i].budget_bytes), &points[i],
+                    &in_order);
+    }
+    return LG_OK;
+}
+
+static lg_status print_plan(const lg_recipe *recipe, const lg_trainer *trainer)
+{
+    const lg_trainer_info info = lg_trainer_about(trainer);
+    const lg_machine machine = lg_trainer_machine(trainer);
+    lg_timeline timeline;
+    char text[CLI_TEXT_BYTES];
+    lg_status status =
+        lg_plan_simulate(&timeline, lg_trainer_plan(trainer), lg_trainer_graph(trainer), &machine,
+                         lg_trainer_cost_table(trainer));
+    if (status != LG_OK) {
+        return status;
+    }
+    cli_print_op_kinds(lg_trainer_graph(trainer), lg_trainer_cost_table(trainer));
+    printf("\nplan %s on %s (%s), made in %.1f ms, proved\n", info.strategy, info.device,
+           info.device_text, info.planning_ns * 1e-6);
+    cli_print_lanes(lg_trainer_graph(trainer), lg_trainer_plan(trainer), &timeline);
+    printf("  peak   %s bytes", cli_format_count(text, info.planned_peak_bytes));
+    printf(" (%s)\n", cli_format_bytes(text, (double)info.planned_peak_bytes));
+    printf("  step   %s predicted; %d reorders\n", cli_format_ns(text, info.predicted_step_ns),
+           info.num_reorders);
+    lg_timeline_deinit(&timeline);
+    return print_frontier(recipe, trainer);
+}
+
+static lg_status plan(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    lg_job *job = NULL;
+    const char *const out_path = cli_args_option(args, &cli_plan, "out");
+    lg_status status = cli_load_recipe(&recipe, args->words[0], args);
+    if (status == LG_OK) {
+        status = cli_use_costs_of_run(recipe, args->words[0]);
+    }
+    if (status == LG_OK) {
+        status = lg_job_create(&job, recipe, NULL);
+    }
+    if (status == LG_OK) {
+        status = print_plan(recipe, lg_job_trainer(job));
+    }
+    if (status == LG_OK && out_path != NULL) {
+        status = lg_plan_save(lg_trainer_plan(lg_job_trainer(job)),
+                              lg_trainer_graph(lg_job_trainer(job)), out_path);
+        if (status == LG_OK) {
+            printf("\nsaved %s\n", out_path);
+        }
+    }
+    lg_job_destroy(job);
+    lg_recipe_destroy(recipe);
+    return status;
+}
+
+const cli_command cli_plan = {.name = "plan",
+                              .words = "RECIPE [key=value ...]",
+                              .min_words = 1,
+                              .max_words = 1,
+                              .summary = "make a plan and print what it costs: time against bytes",
+                              .help = "Costs are measured first, unless plan.costs says otherwise; "
+                                      "of a run directory its own are used.",
+                              .options = plan_options,
+                              .run = plan};
+
+/* --- check --------------------------------------------------------------------------------------------------------- */
+
+static lg_status check_plan_file(lg_job *job, const char *path, int64_t memory_bytes)
+{
+    lg_plan *loaded = NULL;
+    char text[CLI_TEXT_BYTES];
+    const lg_graph *const graph = lg_trainer_graph(lg_job_trainer(job));
+    lg_status status = lg_plan_load(&loaded, graph, path);
+    if (status == LG_OK) {
+        status = lg_plan_check(loaded, graph, memory_bytes);
+        if (status != LG_OK) {
+            (void)cli_fail(status, "%s: %s", path, lg_last_error());
+        }
+    }
+    if (status == LG_OK) {
+        int num_entries = 0;
+        for (int i = 0; i < loaded->num_lanes; i++) {
+            num_entries += loaded->lanes[i].num_entries;
+        }
+        printf("%s: ok: strategy %s, %d ops on %d lanes, %d syncs, peak %s bytes\n", path,
+               loaded->strategy, num_entries, loaded->num_lanes, loaded->num_syncs,
+               cli_format_count(text, loaded->peak_bytes[0]));
+    }
+    lg_plan_destroy(loaded);
+    return status;
+}
+
+static lg_status check(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    lg_job *job = NULL;
+    char *path = NULL;
+    int64_t memory_bytes = 0;
+    lg_status status = cli_load_recipe(&recipe, args->words[0], args);
+    if (status == LG_OK && args->num_words == 1 && !cli_is_directory(args->words[0]) &&
+        recipe->plan.file[0] == '\0') {
+        status = cli_fail(LG_INVALID_ARG, "check: which plan? usage: leapgrad check RECIPE PLAN");
+    }
+    if (status == LG_OK) {
+        path = args->num_words == 2           ? strdup(args->words[1])
+               : recipe->plan.file[0] != '\0' ? strdup(recipe->plan.file)
+                                              : cli_path(args->words[0], "plan.json");
+        memory_bytes = recipe->plan.memory_bytes;
+        status = path != NULL ? cli_make_plain(recipe)
+                              : cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
+    }
+    if (status == LG_OK) {
+        status = lg_job_create(&job, recipe, NULL);
+    }
+    if (status == LG_OK) {
+        status = check_plan_file(job, path, memory_bytes);
+    }
+    lg_job_destroy(job);
+    lg_recipe_destroy(recipe);
+    free(path);
+    return status;
+}
+
+const cli_command cli_check = {
+    .name = "check",
+    .words = "RECIPE PLAN [key=value ...] | RUN",
+    .min_words = 1,
+    .max_words = 2,
+    .summary = "prove a saved plan against a recipe, or name the rule it breaks",
+    .help = "Each op exactly once; every edge respected; no deadlock; no two live values in one "
+            "place; peak as\n"
+            "stated and within plan.memory_bytes.",
+    .options = NULL,
+    .run = check};
+
+/* --- profile ------------------------------------------------------------------------------------------------------- */
+
+static const cli_option profile_options[] = {
+    {"out", "FILE", "where the costs go, for plan.costs_file=FILE; costs.json is the default"},
+    {NULL, NULL, NULL}};
+
+static lg_status profile(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    lg_job *job = NULL;
+    const char *const given = cli_args_option(args, &cli_profile, "out");
+    const char *const path = given != NULL ? given : "costs.json";
+    lg_status status = cli_load_recipe(&recipe, args->words[0], args);
+    if (status == LG_OK) {
+        status = cli_make_plain(recipe);
+    }
+    if (status == LG_OK) {
+        status = lg_recipe_set(recipe, "plan.costs", "measure");
+    }
+    if (status == LG_OK) {
+        status = lg_job_create(&job, recipe, NULL);
+    }
+    if (status == LG_OK) {
+        const lg_trainer *const trainer = lg_job_trainer(job);
+        cli_print_op_kinds(lg_trainer_graph(trainer), lg_trainer_cost_table(trainer));
+        status = lg_costs_save(lg_trainer_cost_table(trainer), lg_trainer_graph(trainer), path);
+    }
+    if (status == LG_OK) {
+        printf("saved %s; use it with plan.costs=file plan.costs_file=%s\n", path, path);
+    }
+    lg_job_destroy(job);
+    lg_recipe_destroy(recipe);
+    return status;
+}
+
+const cli_command cli_profile = {.name = "profile",
+                                 .words = "RECIPE [key=value ...]",
+                                 .min_words = 1,
+                                 .max_words = 1,
+                                 .summary = "measure what each op costs on this machine",
+                                 .help = NULL,
+                                 .options = profile_options,
+                                 .run = profile};

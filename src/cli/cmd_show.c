@@ -1,0 +1,152 @@
+/* leapgrad show: draws a plan, or what a run measured, as a picture, a trace and a table. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "leapgrad/report.h"
+
+static const cli_option options[] = {
+    {"plan", "FILE", "a saved plan instead of the one that the recipe makes"},
+    {"out", "DIR", "where timeline.svg, timeline.csv and trace.json go; RUN itself, or ."},
+    {NULL, NULL, NULL}};
+
+static bool exists(const char *path)
+{
+    struct stat about;
+    return path != NULL && stat(path, &about) == 0;
+}
+
+/* What is drawn. */
+struct drawing {
+    const char *title;
+    const lg_graph *graph;
+    const lg_plan *plan;
+    lg_timeline timelines[2];
+    lg_timeline_panel panels[2];
+    int num_panels;
+};
+
+static lg_status add_panel(struct drawing *drawing, const char *label)
+{
+    lg_timeline *const timeline = &drawing->timelines[drawing->num_panels];
+    drawing->panels[drawing->num_panels] = (lg_timeline_panel){label, timeline};
+    drawing->num_panels++;
+    return lg_timeline_add_memory(timeline, drawing->plan, drawing->graph);
+}
+
+static lg_status save_drawing(const struct drawing *drawing, const char *directory)
+{
+    char *const svg = cli_path(directory, "timeline.svg");
+    char *const csv = cli_path(directory, "timeline.csv");
+    char *const trace = cli_path(directory, "trace.json");
+    lg_status status = LG_OK;
+    if (svg == NULL || csv == NULL || trace == NULL) {
+        status = cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
+    }
+    if (status == LG_OK) {
+        status = lg_timeline_save_svg(svg, drawing->title, drawing->graph, drawing->plan,
+                                      drawing->panels, drawing->num_panels);
+    }
+    if (status == LG_OK) {
+        status = lg_timeline_save_csv(csv, drawing->graph, drawing->plan, drawing->panels,
+                                      drawing->num_panels);
+    }
+    if (status == LG_OK) {
+        status = lg_timeline_save_trace(trace, drawing->graph, drawing->plan, drawing->panels,
+                                        drawing->num_panels);
+    }
+    if (status == LG_OK) {
+        printf("wrote %s, %s and %s (for ui.perfetto.dev)\n", svg, csv, trace);
+    }
+    free(svg);
+    free(csv);
+    free(trace);
+    return status;
+}
+
+static void print_drawing(const struct drawing *drawing)
+{
+    for (int i = 0; i < drawing->num_panels; i++) {
+        char text[CLI_TEXT_BYTES];
+        const lg_timeline *const timeline = &drawing->timelines[i];
+        printf("%s: strategy %s, step %s, %d ops\n", drawing->panels[i].label,
+               drawing->plan->strategy, cli_format_ns(text, timeline->step_ns),
+               timeline->num_spans);
+        cli_print_lanes(drawing->graph, drawing->plan, timeline);
+    }
+}
+
+/* The plan as simulated, and for a run what it measured. */
+static lg_status draw(lg_job *job, const char *measured_path, const char *directory)
+{
+    struct drawing drawing;
+    const lg_trainer *const trainer = lg_job_trainer(job);
+    const lg_machine machine = lg_trainer_machine(trainer);
+    memset(&drawing, 0, sizeof drawing);
+    drawing.title = lg_job_recipe(job)->run.name;
+    drawing.graph = lg_trainer_graph(trainer);
+    drawing.plan = lg_trainer_plan(trainer);
+    lg_status status = lg_plan_simulate(&drawing.timelines[0], drawing.plan, drawing.graph,
+                                        &machine, lg_trainer_cost_table(trainer));
+    if (status == LG_OK) {
+        status = add_panel(&drawing, "planned");
+    }
+    if (status == LG_OK && exists(measured_path)) {
+        status =
+            lg_timeline_load(&drawing.timelines[1], drawing.graph, drawing.plan, measured_path);
+        if (status == LG_OK) {
+            status = add_panel(&drawing, "measured");
+        }
+    }
+    if (status == LG_OK) {
+        print_drawing(&drawing);
+        status = save_drawing(&drawing, directory);
+    }
+    lg_timeline_deinit(&drawing.timelines[0]);
+    lg_timeline_deinit(&drawing.timelines[1]);
+    return status;
+}
+
+static lg_status show(const cli_args *args)
+{
+    const char *const target = args->words[0];
+    const bool is_run = cli_is_directory(target);
+    const char *const given_plan = cli_args_option(args, &cli_show, "plan");
+    const char *const given_out = cli_args_option(args, &cli_show, "out");
+    char *const run_plan = cli_path(target, "plan.json");
+    char *const measured = cli_path(target, "timeline.json");
+    lg_recipe *recipe = NULL;
+    lg_job *job = NULL;
+    lg_job_opts opts = lg_job_opts_default();
+    opts.plan_path = given_plan != NULL ? given_plan : is_run && exists(run_plan) ? run_plan : NULL;
+    lg_status status = cli_load_recipe(&recipe, target, args);
+    if (status == LG_OK) {
+        status = cli_use_costs_of_run(recipe, target);
+    }
+    if (status == LG_OK) {
+        status = lg_job_create(&job, recipe, &opts);
+    }
+    if (status == LG_OK) {
+        status = draw(job, is_run && given_plan == NULL ? measured : NULL,
+                      given_out != NULL ? given_out
+                      : is_run          ? target
+                                        : ".");
+    }
+    lg_job_destroy(job);
+    lg_recipe_destroy(recipe);
+    free(run_plan);
+    free(measured);
+    return status;
+}
+
+const cli_command cli_show = {
+    .name = "show",
+    .words = "RECIPE|RUN [key=value ...]",
+    .min_words = 1,
+    .max_words = 1,
+    .summary = "draw the timeline of a plan, or of a run as planned and as measured",
+    .help = NULL,
+    .options = options,
+    .run = show};

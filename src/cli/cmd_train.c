@@ -1,0 +1,320 @@
+/* leapgrad train: progress, evaluations and the summary of a run; Ctrl-C stops it after the step. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+#define TERMINAL_INTERVAL_S 0.1
+#define LINE_INTERVAL_S 10.0
+#define BAR_CELLS 24
+
+static const cli_option options[] = {
+    {"resume", NULL, "go on with the run in the directory, from its last checkpoint"},
+    {"quiet", NULL, "no progress: evaluations and the result only"},
+    {NULL, NULL, NULL}};
+
+/* --- stopping ------------------------------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t stop_signal;
+
+/* The first signal asks; a second one of the same kind has its usual effect. */
+static void ask_to_stop(int number)
+{
+    stop_signal = number;
+    (void)signal(number, SIG_DFL);
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = ask_to_stop;
+    action.sa_flags = SA_RESTART;
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that goes away does not end the training */
+}
+
+/* --- progress ------------------------------------------------------------------------------------------------------ */
+
+struct screen {
+    bool is_terminal;
+    bool is_quiet;
+    bool has_bar;   /* the cursor stands behind a progress bar */
+    bool said_stop; /* that it will stop was said */
+    double shown_s; /* when progress was last shown */
+    double min_wait_s;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Ends the progress bar, so that lines can be printed. */
+static void clear_bar(struct screen *screen)
+{
+    if (screen->has_bar) {
+        printf("\r\033[K");
+        screen->has_bar = false;
+    }
+}
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+static void show_bar(struct screen *screen, const lg_run_progress *progress)
+{
+    char line[256];
+    char eta[CLI_TEXT_BYTES];
+    char bar[BAR_CELLS + 1];
+    const double frac = (double)progress->step / (double)progress->num_steps;
+    for (int i = 0; i < BAR_CELLS; i++) {
+        bar[i] = (double)i < frac * BAR_CELLS - 0.5 ? '#' : '.';
+    }
+    bar[BAR_CELLS] = '\0';
+    (void)snprintf(
+        line, sizeof line,
+        "[%s] %3d %%  %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  ETA %s", bar,
+        (int)(100.0 * frac), progress->step, progress->num_steps, progress->epoch, progress->loss,
+        progress->samples_per_s, cli_format_duration(eta, progress->eta_s));
+    printf("\r%.*s\033[K", terminal_columns() - 1, line);
+    screen->has_bar = true;
+}
+
+static void show_line(const lg_run_progress *progress)
+{
+    char eta[CLI_TEXT_BYTES];
+    printf("step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  ETA %s\n",
+           progress->step, progress->num_steps, progress->epoch, progress->loss,
+           progress->samples_per_s, cli_format_duration(eta, progress->eta_s));
+}
+
+static void on_step(void *user, const lg_run_progress *progress)
+{
+    struct screen *const screen = user;
+    const double now = now_s();
+    const bool is_last = progress->step == progress->num_steps;
+    if (stop_signal && !screen->said_stop) {
+        clear_bar(screen);
+        printf("stopping after step %" PRId64 ", writing a checkpoint (once more to give up)\n",
+               progress->step);
+        screen->said_stop = true;
+    }
+    if (screen->is_quiet || (!is_last && now - screen->shown_s < screen->min_wait_s)) {
+        return;
+    }
+    screen->shown_s = now;
+    if (screen->is_terminal) {
+        show_bar(screen, progress);
+    } else {
+        show_line(progress);
+    }
+    (void)fflush(stdout);
+}
+
+/* --- lines --------------------------------------------------------------------------------------------------------- */
+
+static void print_evaluation(const lg_evaluation *evaluation)
+{
+    printf("step %" PRId64 "  %s loss %.4f", evaluation->step, lg_data_part_name(evaluation->part),
+           evaluation->loss);
+    if (!isnan(evaluation->accuracy)) {
+        printf("  accuracy %.2f %%", 100.0 * evaluation->accuracy);
+    }
+    if (!isnan(evaluation->bits_per_byte)) {
+        printf("  bits per byte %.4f", evaluation->bits_per_byte);
+    }
+    printf("  weights_hash %s\n", evaluation->weights_hash);
+}
+
+static void on_evaluation(void *user, const lg_evaluation *evaluation)
+{
+    clear_bar(user);
+    print_evaluation(evaluation);
+    (void)fflush(stdout);
+}
+
+static void on_message(void *user, const char *text)
+{
+    clear_bar(user);
+    printf("%s\n", text);
+    (void)fflush(stdout);
+}
+
+static void on_sample(void *user, const char *text, size_t num_bytes)
+{
+    clear_bar(user);
+    printf("--- a sample of its text\n");
+    for (size_t i = 0; i < num_bytes; i++) {
+        const unsigned char byte = (unsigned char)text[i];
+        (void)putchar(byte >= ' ' || byte == '\n' || byte == '\t' ? byte : '?');
+    }
+    printf("\n---\n");
+}
+
+static void on_start(void *user, const lg_run_start *start)
+{
+    const lg_trainer_info *const info = &start->trainer;
+    const lg_recipe *const recipe = start->recipe;
+    char text[CLI_TEXT_BYTES];
+    clear_bar(user);
+    printf("leapgrad %s: %s, in %s\n", lg_version(), recipe->run.name, start->directory);
+    printf("  device  %s, %s; %d cores\n", info->device, info->device_text, info->num_cores);
+    printf("  model   %s, %s parameters\n", lg_model_kind_name(recipe->model.kind),
+           cli_format_count(text, info->num_param_elems));
+    printf("  data    %s samples an epoch, batch %" PRId64,
+           cli_format_count(text, start->samples_per_epoch), recipe->train.batch);
+    if (recipe->train.micro_batches > 1) {
+        printf(" in %" PRId64 " micro-batches", recipe->train.micro_batches);
+    }
+    printf(", %" PRId64 " steps (%.2f epochs)\n", start->num_steps,
+           (double)start->num_steps / (double)start->steps_per_epoch);
+    printf("  plan    %s, %d lane%s x %d thread%s, made in %.1f ms; %d reorders\n", info->strategy,
+           info->num_lanes, info->num_lanes == 1 ? "" : "s", info->threads_per_lane,
+           info->threads_per_lane == 1 ? "" : "s", info->planning_ns * 1e-6, info->num_reorders);
+    printf("  expect  %s a step,", cli_format_ns(text, info->predicted_step_ns));
+    printf(" %s of memory\n", cli_format_bytes(text, (double)info->planned_peak_bytes));
+    if (start->first_step > 0) {
+        printf("  resumed at step %" PRId64 "\n", start->first_step);
+    }
+    (void)fflush(stdout);
+}
+
+static void print_result(const lg_run_result *result)
+{
+    char planned[CLI_TEXT_BYTES];
+    char measured[CLI_TEXT_BYTES];
+    if (!isnan(result->step_ms_median)) {
+        printf("step time   predicted %.2f ms, measured %.2f ms (median; %+.1f %%)",
+               result->predicted_step_ms, result->step_ms_median,
+               100.0 * (result->step_ms_median / result->predicted_step_ms - 1.0));
+        if (!isnan(result->executor_overhead_frac)) {
+            printf("; executor's own %.2f %%", 100.0 * result->executor_overhead_frac);
+        }
+        printf("\nrate        %.1f samples/s\n", result->samples_per_s);
+    }
+    printf("peak bytes  planned %s, measured %s%s\n",
+           cli_format_count(planned, result->planned_peak_bytes),
+           cli_format_count(measured, result->measured_peak_bytes),
+           result->planned_peak_bytes == result->measured_peak_bytes ? " (equal)" : "");
+    printf("weights_hash %s\n", result->weights_hash);
+    printf("look at     %s/report.html\n"
+           "            %s/timeline.svg  trace.json (ui.perfetto.dev)  run.json  metrics.jsonl  "
+           "checkpoints/\n",
+           result->directory, result->directory);
+}
+
+/* --- the command --------------------------------------------------------------------------------------------------- */
+
+/* Appends a word of a command line, quoted for a shell if need be. */
+static void append_word(char *line, size_t line_bytes, const char *word)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_-+=.,/:@%";
+    size_t length = strlen(line);
+    const bool is_safe = word[0] != '\0' && word[strspn(word, safe)] == '\0';
+    length += (size_t)snprintf(line + length, line_bytes - length, "%s%s", length > 0 ? " " : "",
+                               is_safe ? "" : "'");
+    for (const char *c = word; *c != '\0' && length + 8 < line_bytes; c++) {
+        length += (size_t)snprintf(line + length, line_bytes - length,
+                                   *c == '\'' && !is_safe ? "'\\''" : "%c", *c);
+    }
+    if (!is_safe && length + 2 < line_bytes) {
+        (void)snprintf(line + length, line_bytes - length, "'");
+    }
+}
+
+/* The failure of a stopped run: how to go on with it. */
+static lg_status tell_how_to_resume(const cli_args *args)
+{
+    char line[900] = "";
+    bool has_resume = false;
+    for (int i = 0; i < args->argc; i++) {
+        append_word(line, sizeof line, args->argv[i]);
+        has_resume = has_resume || strcmp(args->argv[i], "--resume") == 0;
+    }
+    return cli_fail(LG_INTERRUPTED, "%s; to go on: %s%s", lg_last_error(), line,
+                    has_resume ? "" : " --resume");
+}
+
+/* `leapgrad train DIR --resume`: the run's own recipe, in the directory where it is now. */
+static lg_status point_at_directory(lg_recipe *recipe, const cli_args *args)
+{
+    for (int i = 0; i < args->num_overrides; i++) {
+        if (strncmp(args->overrides[i], "run.dir=", 8) == 0) {
+            return LG_OK;
+        }
+    }
+    return lg_recipe_set(recipe, "run.dir", args->words[0]);
+}
+
+static lg_status train(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    lg_run_result result;
+    struct screen screen;
+    memset(&screen, 0, sizeof screen);
+    lg_status status = cli_load_recipe(&recipe, args->words[0], args);
+    if (status == LG_OK && cli_is_directory(args->words[0])) {
+        status = point_at_directory(recipe, args);
+    }
+    if (status != LG_OK) {
+        lg_recipe_destroy(recipe);
+        return status;
+    }
+    screen.is_terminal = isatty(STDOUT_FILENO) == 1;
+    screen.is_quiet = cli_args_option(args, &cli_train, "quiet") != NULL;
+    screen.min_wait_s = screen.is_terminal ? TERMINAL_INTERVAL_S : LINE_INTERVAL_S;
+    screen.shown_s = now_s();
+    lg_run_opts opts = lg_run_opts_default();
+    opts.resume = cli_args_option(args, &cli_train, "resume") != NULL;
+    opts.should_stop = &stop_signal;
+    opts.listener.user = &screen;
+    opts.listener.on_start = on_start;
+    opts.listener.on_step = on_step;
+    opts.listener.on_evaluation = on_evaluation;
+    opts.listener.on_message = on_message;
+    opts.listener.on_sample = on_sample;
+    watch_signals();
+    status = lg_run_train(recipe, &opts, &result);
+    clear_bar(&screen);
+    if (status == LG_OK) {
+        print_result(&result);
+    } else if (status == LG_INTERRUPTED) {
+        status = tell_how_to_resume(args);
+    }
+    lg_run_result_deinit(&result);
+    lg_recipe_destroy(recipe);
+    return status;
+}
+
+const cli_command cli_train = {
+    .name = "train",
+    .words = "RECIPE [key=value ...]",
+    .min_words = 1,
+    .max_words = 1,
+    .summary = "train a network; everything about the run goes into its directory",
+    .help = "The directory is run.dir, or runs/ and the run's name. A run that is already there is "
+            "kept as\n"
+            "DIR.previous. Ctrl-C finishes the step, writes a checkpoint and says how to go on; "
+            "the same\n"
+            "command with --resume (or: leapgrad train DIR --resume) gives the bits of a run that "
+            "was never\n"
+            "stopped. What may differ then: run, plan, generate, exec.lanes, data.prefetch, where "
+            "files lie,\n"
+            "the length, and how often it evaluates, saves and logs.",
+    .options = options,
+    .run = train};
