@@ -114,15 +114,20 @@ out:
     return status;
 }
 
-static lg_status write_all(const lg_metrics_log *log, const char *text, size_t num_bytes)
+/* All of the line or, if the disk is full, none of it: a half line would spoil the next one. */
+static lg_status write_line(const lg_metrics_log *log, const char *text, size_t num_bytes)
 {
+    const off_t begin = lseek(log->fd, 0, SEEK_END);
     while (num_bytes > 0) {
         const ssize_t done = write(log->fd, text, num_bytes);
         if (done < 0 && errno == EINTR) {
             continue;
         }
         if (done < 0) {
-            LG_FAIL(LG_IO, "cannot write '%s': %s", log->path, strerror(errno));
+            const int error = errno;
+            const bool is_undone = begin >= 0 && ftruncate(log->fd, begin) == 0;
+            LG_FAIL(LG_IO, "cannot write '%s': %s%s", log->path, strerror(error),
+                    is_undone ? "" : " (its last line is cut short)");
         }
         text += done;
         num_bytes -= (size_t)done;
@@ -144,7 +149,7 @@ lg_status lg_metrics_log_append(lg_metrics_log *log, int64_t step, const lg_reco
         LG_TRY_GOTO(lgi_fail(LG_OUT_OF_MEMORY, "out of memory: cannot write '%s'", log->path));
     }
     LG_TRY_GOTO(lgi_sprintf(&line, "%s\n", text));
-    LG_TRY_GOTO(write_all(log, line, strlen(line)));
+    LG_TRY_GOTO(write_line(log, line, strlen(line)));
 out:
     lgi_free(line);
     free(text);

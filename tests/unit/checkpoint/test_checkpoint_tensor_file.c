@@ -2,7 +2,6 @@
 #include "checkpoint_fixture.h"
 
 #include <inttypes.h>
-#include <sys/resource.h>
 
 static const float weights[6] = {1.0f, -2.0f, 3.5f, 0.0f, -0.0f, 1e-30f};
 static const int64_t steps[1] = {1234567890123};

@@ -1,11 +1,13 @@
 /* Records and metrics: what is written is read back, a crash costs at most a line, a resumed run writes anew. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -184,6 +186,35 @@ static void unwritable_log_is_an_io_error(void **state)
     assert_non_null(strstr(lg_last_error(), "/nonexistent/metrics.jsonl"));
 }
 
+/* A file size limit stands in for the full disk. */
+static void full_disk_costs_the_line_and_no_other(void **state)
+{
+    (void)state;
+    struct rlimit old;
+    lg_metrics_log *log = NULL;
+    lg_metrics *metrics = NULL;
+    lg_record *record = NULL;
+    assert_ok(lg_record_create(&record));
+    assert_ok(lg_record_set_f64(record, "loss", 1.0));
+    assert_ok(lg_metrics_log_open(&log, path, 0));
+    append_steps(log, 1, 2, 0.0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    const struct rlimit tight = {45, old.rlim_max}; /* two lines and a half */
+    void (*const old_handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    const lg_status status = lg_metrics_log_append(log, 3, record);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    (void)signal(SIGXFSZ, old_handler);
+    assert_int_equal(status, LG_IO);
+    assert_non_null(strstr(lg_last_error(), path));
+    append_steps(log, 4, 4, 0.0); /* there is room again */
+    lg_metrics_log_close(log);
+    lg_record_destroy(record);
+    assert_ok(lg_metrics_load(&metrics, path));
+    assert_int_equal(lg_metrics_find(metrics, "loss")->num_points, 3);
+    lg_metrics_destroy(metrics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +225,7 @@ int main(void)
         cmocka_unit_test(resumed_run_replaces_the_lines_from_its_step_on),
         cmocka_unit_test(damage_in_the_middle_names_the_line),
         cmocka_unit_test(unwritable_log_is_an_io_error),
+        cmocka_unit_test(full_disk_costs_the_line_and_no_other),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }
