@@ -23,9 +23,20 @@ extern "C" {
 
 /* --- machine and costs ---------------------------------------------------------------------------------------- */
 
-/** The machine a plan is for. One rank has `num_cores` cores, numbered from 0. */
+/** Wires between ranks. */
+typedef struct lg_link {
+    double latency_ns;  /* of a message */
+    double bytes_per_s; /* of one wire, each direction */
+    bool is_shared; /* within a host: one wire for all its pairs; else each ordered pair has one */
+} lg_link;
+
+/**
+ * The machine a plan is for: hosts of `ranks_per_host` ranks (the last one may have fewer). One rank has `num_cores` cores,
+ * numbered from 0; a GPU counts as one core. Between hosts each host has one wire out and one in, shared by its ranks.
+ */
 typedef struct lg_machine {
     int num_ranks;
+    int ranks_per_host;
     int num_cores;           /* of each rank */
     int64_t memory_bytes;    /* of each rank; 0: not limited */
     double corun_slowdown;   /* >= 1: an op takes this much longer while other ops keep the rest of
@@ -34,9 +45,14 @@ typedef struct lg_machine {
     double bytes_per_s;      /* of one core */
     double op_overhead_ns;   /* to start an op with one thread */
     double fork_overhead_ns; /* more, with two or more threads */
+    lg_link intra_host;      /* between ranks of one host */
+    lg_link inter_host;      /* between hosts */
 } lg_machine;
 
-/** One rank, one core, no memory limit, no slow-down, 50 GFLOP/s, 10 GB/s, 1 us, 3 us. */
+/**
+ * One rank, one core, no memory limit, no slow-down, 50 GFLOP/s, 10 GB/s, 1 us, 3 us; within a host 1 us and 10 GB/s shared,
+ * between hosts 20 us and 125 MB/s.
+ */
 LG_API lg_machine lg_machine_default(void);
 
 /** Time of each op of a graph with each of the graph's widths. */
@@ -140,9 +156,12 @@ typedef struct lg_strategy_opts {
     int threads_per_lane; /* cores of each lane; 0: the strategy chooses. lanes x threads <= cores */
     int64_t memory_bytes; /* budget of a rank; 0: the machine's */
     bool allow_lag;       /* may move ops into the next step */
+    int num_reversed;     /* reverse-first-k: k, in layers with weights; -1: searched */
+    bool
+        has_push; /* fast-forward, modulo: caps the micro-batches in flight at the pipeline's ranks */
 } lg_strategy_opts;
 
-/** 0, 0, 0, true. */
+/** 0, 0, 0, true, -1, false. */
 LG_API lg_strategy_opts lg_strategy_opts_default(void);
 
 /** Names of the strategies: "in-order", "out-of-order"; NULL after the last. */

@@ -33,8 +33,11 @@ const char *lg_strategy_help(int idx)
 
 lg_strategy_opts lg_strategy_opts_default(void)
 {
-    return (lg_strategy_opts){
-        .num_lanes = 0, .threads_per_lane = 0, .memory_bytes = 0, .allow_lag = true};
+    return (lg_strategy_opts){.num_lanes = 0,
+                              .threads_per_lane = 0,
+                              .memory_bytes = 0,
+                              .allow_lag = true,
+                              .num_reversed = -1};
 }
 
 int lgi_widest(const lgi_strategy_input *input, int num_lanes)

@@ -9,6 +9,7 @@ lg_machine lg_machine_default(void)
 {
     return (lg_machine){
         .num_ranks = 1,
+        .ranks_per_host = 1,
         .num_cores = 1,
         .memory_bytes = 0,
         .corun_slowdown = 1.0,
@@ -16,6 +17,8 @@ lg_machine lg_machine_default(void)
         .bytes_per_s = 10e9,
         .op_overhead_ns = 1e3,
         .fork_overhead_ns = 3e3,
+        .intra_host = {.latency_ns = 1e3, .bytes_per_s = 10e9, .is_shared = true},
+        .inter_host = {.latency_ns = 20e3, .bytes_per_s = 125e6, .is_shared = true},
     };
 }
 
