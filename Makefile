@@ -18,7 +18,7 @@ $(BUILD)/CMakeCache.txt:
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=$(TYPE) -DLG_TESTS=$$(pkg-config --exists cmocka && echo ON || echo OFF)
 
 deps:
-	@tools/install_packages.sh build test demo
+	@tools/install_packages.sh build test demo bench
 
 demo:
 	@tools/install_packages.sh build demo
@@ -29,7 +29,8 @@ check:
 	@tools/install_packages.sh build test
 	@tools/check.sh
 
-bench: all
+bench:
+	@tools/install_packages.sh build bench
 	@bench/run.sh
 
 install: all
