@@ -342,8 +342,8 @@ static lg_status train_step(lgi_run *run)
     const uint64_t total_ns = lgi_clock_ns() - start_ns;
     run->loss = result.loss;
     if (!isfinite(result.loss)) {
-        (void)snprintf(what, sizeof what, "step %" PRId64 ": the loss is %g", result.step + 1,
-                       result.loss);
+        (void)snprintf(what, sizeof what, "step %" PRId64 ": the loss is %s", result.step + 1,
+                       isnan(result.loss) ? "nan" : "infinite");
         return fail_not_finite(run, what);
     }
     LG_TRY(lgi_run_measure_end(
