@@ -54,6 +54,26 @@ typedef struct lgi_accesses {
 LG_NODISCARD lg_status lgi_accesses_init(lgi_accesses *out, const lg_graph *graph);
 void lgi_accesses_deinit(lgi_accesses *accesses);
 
+/*
+ * Ops that meet: ops[begin[g] .. begin[g + 1]) are those of group g, ascending. None ends before all have started, so what
+ * happens before one of them happens before the ends of all.
+ */
+typedef struct lgi_groups {
+    int num_groups;
+    int *begin;
+    int *ops;
+} lgi_groups;
+
+LG_NODISCARD lg_status lgi_groups_init(lgi_groups *out, const lg_graph *graph);
+void lgi_groups_deinit(lgi_groups *groups);
+
+/* Whether the edge is between ops that meet, which need no event for it. */
+static inline bool lgi_is_meeting(const lg_graph *graph, const lg_edge *edge)
+{
+    const int group = lg_graph_op(graph, edge->from)->group;
+    return group >= 0 && edge->distance == 0 && group == lg_graph_op(graph, edge->to)->group;
+}
+
 /* Index of `width` among the graph's widths, or -1; a comm lane's 0 counts as the first. */
 int lgi_width_idx(const lg_graph *graph, int width);
 

@@ -38,6 +38,7 @@ typedef struct simulator {
     int *edge_begin; /* by op: edges into it */
     int *sync_begin; /* by op: sync_order[sync_begin[op] ..) are indices of syncs into it */
     int *sync_order;
+    lgi_groups groups;
     int *num_lanes_in; /* by rank * num_iterations + iteration: lanes that have ended it */
     double *end_ns;    /* by iteration: when the last rank ended it */
     int *rank_lanes;   /* by rank: lanes */
@@ -70,6 +71,7 @@ static lg_status sim_init(simulator *self)
     LG_TRY(lgi_calloc(&self->busy_cores, num_ranks, sizeof *self->busy_cores));
     LG_TRY(lgi_calloc(&self->num_running, num_ranks, sizeof *self->num_running));
     LG_TRY(lgi_calloc(&self->spans, num_ops * (size_t)self->num_iterations, sizeof *self->spans));
+    LG_TRY(lgi_groups_init(&self->groups, self->graph));
     for (int i = 0; i < num_edges; i++) {
         self->edge_begin[edges[i].to + 1] = i + 1;
     }
@@ -108,6 +110,7 @@ static void sim_deinit(simulator *self)
     lgi_free(self->edge_begin);
     lgi_free(self->sync_begin);
     lgi_free(self->sync_order);
+    lgi_groups_deinit(&self->groups);
     lgi_free(self->num_lanes_in);
     lgi_free(self->end_ns);
     lgi_free(self->rank_lanes);
@@ -122,7 +125,8 @@ static bool can_start(const simulator *self, int op, int iteration)
     for (int i = self->edge_begin[op]; i < self->edge_begin[op + 1]; i++) {
         const int from = edges[i].from;
         const int delta = lgi_edge_delta(edges[i].distance, self->lag_of[from], self->lag_of[op]);
-        if (self->num_done[from] < iteration - delta + 1) {
+        if (self->num_done[from] < iteration - delta + 1 &&
+            !lgi_is_meeting(self->graph, &edges[i])) {
             return false;
         }
     }
@@ -164,27 +168,50 @@ static void enter_iterations(simulator *self)
     }
 }
 
+/* Whether the lane stands before `op` with nothing to wait for but the ops that it meets. */
+static bool has_arrived(const simulator *self, int lane, int op, int iteration)
+{
+    const sim_lane *const s = &self->lanes[lane];
+    const lg_lane *const info = &self->plan->lanes[lane];
+    return !s->is_running && s->iteration == iteration && s->pos < info->num_entries &&
+           info->entries[s->pos].op == op && can_start(self, op, iteration);
+}
+
+static void start_op(simulator *self, int lane)
+{
+    sim_lane *const s = &self->lanes[lane];
+    const lg_lane *const info = &self->plan->lanes[lane];
+    const lg_plan_entry entry = info->entries[s->pos];
+    s->is_running = true;
+    s->remaining_ns = lg_costs_op_ns(self->costs, entry.op, s->width_idx);
+    s->span = self->num_spans;
+    self->spans[self->num_spans++] = (lg_span){.op = entry.op,
+                                               .lane = lane,
+                                               .step = s->iteration + 1 - entry.lag,
+                                               .start_ns = self->now_ns};
+    self->busy_cores[info->rank] += info->num_cores;
+    self->num_running[info->rank] += info->kind == LG_LANE_COMPUTE ? 1 : 0;
+}
+
 static void start_ops(simulator *self)
 {
     for (int lane = 0; lane < self->plan->num_lanes; lane++) {
-        sim_lane *const s = &self->lanes[lane];
+        const sim_lane *const s = &self->lanes[lane];
         const lg_lane *const info = &self->plan->lanes[lane];
         if (s->is_running || s->iteration >= self->num_iterations || s->pos >= info->num_entries) {
             continue;
         }
-        const lg_plan_entry entry = info->entries[s->pos];
-        if (!can_start(self, entry.op, s->iteration)) {
-            continue;
+        const int op = info->entries[s->pos].op;
+        const int group = lg_graph_op(self->graph, op)->group;
+        const int *const ops = group < 0 ? &op : self->groups.ops + self->groups.begin[group];
+        const int num = group < 0 ? 1 : self->groups.begin[group + 1] - self->groups.begin[group];
+        bool have_arrived = true;
+        for (int i = 0; i < num && have_arrived; i++) {
+            have_arrived = has_arrived(self, self->lane_of[ops[i]], ops[i], s->iteration);
         }
-        s->is_running = true;
-        s->remaining_ns = lg_costs_op_ns(self->costs, entry.op, s->width_idx);
-        s->span = self->num_spans;
-        self->spans[self->num_spans++] = (lg_span){.op = entry.op,
-                                                   .lane = lane,
-                                                   .step = s->iteration + 1 - entry.lag,
-                                                   .start_ns = self->now_ns};
-        self->busy_cores[info->rank] += info->num_cores;
-        self->num_running[info->rank] += info->kind == LG_LANE_COMPUTE ? 1 : 0;
+        for (int i = 0; i < num && have_arrived; i++) {
+            start_op(self, self->lane_of[ops[i]]);
+        }
     }
 }
 

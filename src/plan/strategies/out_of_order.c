@@ -8,6 +8,7 @@
  * their memory placed. The number of simulations depends on the graph's size alone: no clock.
  */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +19,14 @@
 
 /* Below this difference costs do not tell two plans apart: measured times repeat to about half a percent. */
 #define TIE_FRAC 0.005
+/* Step times are kept in units of this, so that sums of the same terms in another order are equal. */
+#define RESOLUTION_NS 1e-3
 /* Simulated ops per form and in all: a few tens of milliseconds. */
-#define MAX_SIMULATED_OPS 40000
+#define MAX_SIMULATED_OPS 80000
 #define MIN_SIMULATIONS 12
 #define MAX_FORMS 8
 /* Plans placed in memory to choose the smallest of equals, and to find one that fits. */
-#define MAX_TIES 4
+#define MAX_TIES 5
 #define MAX_PLACED 200
 
 typedef struct candidate {
@@ -59,6 +62,7 @@ static lg_status simulate(lgi_candidates *self, candidate *c)
     const lg_status status = lgi_step_ns(self->input, plan, &c->step_ns);
     lg_plan_destroy(plan);
     LG_TRY(status);
+    c->step_ns = round(c->step_ns / RESOLUTION_NS) * RESOLUTION_NS;
     LG_TRY(lgi_grow(&self->items, &self->capacity, self->num + 1, sizeof *self->items));
     self->items[self->num++] = *c;
     self->simulations_left--;
@@ -197,16 +201,25 @@ static lg_status search_form(lgi_candidates *self, int num_lanes, int num_thread
     bool is_better = false;
     /* narrow all through; narrow backward; the last half of it, with the first half's gradients deferred to it */
     const int begins[] = {0, first, (first + num_main) / 2};
-    for (int i = 0; i < 6; i++) {
+    const int num_starts = num_wide_threads > 0 ? 3 : 1;
+    const int max_simulations = self->simulations_left;
+    for (int i = 0; i < num_starts; i++) {
+        candidate start = {.step_ns = 1e300};
         lgi_queue_recipe recipe = form;
-        recipe.narrow_begin = begins[i / 2];
+        recipe.narrow_begin = begins[i];
         recipe.narrow_end = num_main;
-        recipe.defer_from = i / 2 == 2 ? (first + begins[2]) / 2 : begins[i / 2];
-        recipe.num_lagged = i % 2 == 0 ? 0 : lag;
+        recipe.defer_from = i == 2 ? (first + begins[2]) / 2 : begins[i];
         normalise(self, &recipe);
-        LG_TRY(try_recipe(self, recipe, &best, &is_better));
+        LG_TRY(try_recipe(self, recipe, &start, &is_better));
+        recipe.num_lagged = lag;
+        normalise(self, &recipe);
+        LG_TRY(try_recipe(self, recipe, &start, &is_better));
+        self->simulations_left = max_simulations / num_starts;
+        if (start.step_ns < 1e300) {
+            LG_TRY(descend(self, &start));
+        }
+        best = start.step_ns < best.step_ns ? start : best;
     }
-    LG_TRY(descend(self, &best));
     /* the best ones with less waiting: for tight budgets, and a little time may buy many bytes */
     static const int limits[] = {16, 8, 4, 2, 1, 0};
     candidate frugal = best;

@@ -15,9 +15,16 @@ static bool is_gradient_work(lg_op_kind kind)
            kind == LG_OP_UPDATE;
 }
 
+/* An op that may wait in the queue if what reads it does. */
+static bool is_carrier(lg_op_kind kind)
+{
+    return kind == LG_OP_REORDER || kind == LG_OP_GRAD_ADD || lgi_is_comm_op(kind);
+}
+
 /*
- * Queued: weight gradients and what follows from them, and copies that only such ops read. Nothing of the same step's
- * main chain may wait for a queued op, so an op with another successor is main. Ids ascend along edges: backwards.
+ * Queued: weight gradients and what follows from them, and copies, sums and messages that only such ops read. Nothing of the
+ * same step's main chain may wait for a queued op, so an op with another successor is main; and so is one that meets a
+ * main op. Ids ascend along edges: backwards.
  */
 static void find_main_ops(lgi_queue_facts *facts)
 {
@@ -36,9 +43,19 @@ static void find_main_ops(lgi_queue_facts *facts)
                 num_others += is_queued ? 0 : 1;
             }
         }
-        const bool may_wait = is_gradient_work(kind) ||
-                              ((kind == LG_OP_REORDER || lgi_is_comm_op(kind)) && num_queued > 0);
+        const bool may_wait = is_gradient_work(kind) || (is_carrier(kind) && num_queued > 0);
+        const int group = lg_graph_op(graph, op)->group;
         facts->main_pos[op] = may_wait && num_others == 0 ? -1 : 0;
+        for (int i = group < 0 ? 0 : facts->groups.begin[group];
+             group >= 0 && i < facts->groups.begin[group + 1]; i++) {
+            /* ops that meet stand side by side, so nothing before them has been looked at yet */
+            int *const other = &facts->main_pos[facts->groups.ops[i]];
+            if (facts->main_pos[op] >= 0 && facts->groups.ops[i] > op) {
+                *other = 0;
+            } else if (facts->groups.ops[i] > op && *other >= 0) {
+                facts->main_pos[op] = 0;
+            }
+        }
     }
     facts->first_backward = -1;
     for (int op = 0; op < num_ops; op++) {
@@ -112,7 +129,8 @@ static lg_status make_lag_list(lgi_queue_facts *facts)
     for (int i = 0; i < num; i++) {
         facts->lag_list[i] = keys[i].op;
     }
-    facts->num_laggable = num;
+    facts->num_laggable =
+        facts->groups.num_groups == 0 ? num : 0; /* ops that meet would lag apart */
     lgi_free(keys);
     return LG_OK;
 }
@@ -125,6 +143,7 @@ lg_status lgi_queue_facts_init(lgi_queue_facts *out, const lgi_strategy_input *i
     const int num_edges = lg_graph_num_edges(graph);
     const lg_edge *const edges = lg_graph_edges(graph);
     *out = (lgi_queue_facts){.input = input};
+    LG_TRY_GOTO(lgi_groups_init(&out->groups, graph));
     LG_TRY_GOTO(lgi_calloc(&out->main_ops, num_ops, sizeof *out->main_ops));
     LG_TRY_GOTO(lgi_calloc(&out->main_pos, num_ops, sizeof *out->main_pos));
     LG_TRY_GOTO(lgi_calloc(&out->edge_begin, num_ops + 1, sizeof *out->edge_begin));
@@ -155,6 +174,7 @@ out:
 
 void lgi_queue_facts_deinit(lgi_queue_facts *facts)
 {
+    lgi_groups_deinit(&facts->groups);
     lgi_free(facts->main_ops);
     lgi_free(facts->main_pos);
     lgi_free(facts->edge_begin);

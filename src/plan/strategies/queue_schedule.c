@@ -48,7 +48,8 @@ typedef struct scheduler {
 
 static bool is_inside(const scheduler *self, const lg_edge *edge)
 {
-    return lgi_edge_delta(edge->distance, self->lag[edge->from], self->lag[edge->to]) == 0;
+    return !lgi_is_meeting(self->facts->input->graph, edge) &&
+           lgi_edge_delta(edge->distance, self->lag[edge->from], self->lag[edge->to]) == 0;
 }
 
 static int first_lane(const scheduler *self, int op)
@@ -56,12 +57,32 @@ static int first_lane(const scheduler *self, int op)
     return lg_graph_op(self->facts->input->graph, op)->rank * self->lanes_per_rank;
 }
 
+/* The ops that `op` meets, itself among them. */
+static const int *ops_of_meeting(const scheduler *self, const int *op, int *num)
+{
+    const lgi_groups *const groups = &self->facts->groups;
+    const int group = lg_graph_op(self->facts->input->graph, *op)->group;
+    *num = group < 0 ? 1 : groups->begin[group + 1] - groups->begin[group];
+    return group < 0 ? op : groups->ops + groups->begin[group];
+}
+
+/* Ops that meet stand in the queue as their first, once all of them are ready. */
 static void enqueue_if_ready(scheduler *self, int op)
 {
-    if (self->num_waits[op] == 0 && self->facts->main_pos[op] < 0 && !self->is_given[op] &&
-        !self->is_in_queue[op]) {
-        self->is_in_queue[op] = true;
-        self->queue[self->num_queued++] = op;
+    int num = 0;
+    const int *const ops = ops_of_meeting(self, &op, &num);
+    for (int i = 0; i < num; i++) {
+        if (self->num_waits[ops[i]] > 0) {
+            return;
+        }
+    }
+    const int first = ops[0];
+    if (self->facts->main_pos[first] < 0 && !self->is_given[first] && !self->is_in_queue[first]) {
+        for (int i = 1; i < num; i++) {
+            self->ready_ns[first] = fmax(self->ready_ns[first], self->ready_ns[ops[i]]);
+        }
+        self->is_in_queue[first] = true;
+        self->queue[self->num_queued++] = first;
     }
 }
 
@@ -100,14 +121,14 @@ static lg_status add_form_syncs(scheduler *self, int op, int lane)
     return LG_OK;
 }
 
-/* Gives an op whose waits are over to a lane. */
-static lg_status give(scheduler *self, int op, int lane)
+/* Gives an op whose waits are over to a lane, where it starts no earlier than `start_ns`. */
+static lg_status give_one(scheduler *self, int op, int lane, double start_ns)
 {
     const lgi_queue_facts *const facts = self->facts;
     const lg_edge *const edges = lg_graph_edges(facts->input->graph);
     lg_lane *const target = &self->plan->lanes[lane];
     const int base = first_lane(self, op);
-    double start_ns = fmax(self->lanes[lane].free_ns, self->ready_ns[op]);
+    start_ns = fmax(start_ns, fmax(self->lanes[lane].free_ns, self->ready_ns[op]));
     if (lane - base == self->wide_lane) {
         for (int k = 0; k < self->recipe->num_lanes; k++) {
             start_ns = fmax(start_ns, self->lanes[base + k].free_ns);
@@ -133,6 +154,25 @@ static lg_status give(scheduler *self, int op, int lane)
             self->num_waits[edge->to]--;
             enqueue_if_ready(self, edge->to);
         }
+    }
+    return LG_OK;
+}
+
+/* Gives an op to a lane; one that meets others goes with them to the comm lanes of their ranks. */
+static lg_status give(scheduler *self, int op, int lane)
+{
+    if (!lgi_is_comm_op(lg_graph_op(self->facts->input->graph, op)->kind)) {
+        return give_one(self, op, lane, 0.0);
+    }
+    int num = 0;
+    double start_ns = 0.0;
+    const int *const ops = ops_of_meeting(self, &op, &num);
+    for (int i = 0; i < num; i++) {
+        const int comm_lane = first_lane(self, ops[i]) + self->comm_lane;
+        start_ns = fmax(start_ns, fmax(self->lanes[comm_lane].free_ns, self->ready_ns[ops[i]]));
+    }
+    for (int i = 0; i < num; i++) {
+        LG_TRY(give_one(self, ops[i], first_lane(self, ops[i]) + self->comm_lane, start_ns));
     }
     return LG_OK;
 }
@@ -184,8 +224,7 @@ static lg_status give_queued(scheduler *self, int queue_idx, int lane)
     const int op = self->queue[queue_idx];
     self->queue[queue_idx] = self->queue[--self->num_queued];
     self->is_in_queue[op] = false;
-    const bool is_comm = lgi_is_comm_op(lg_graph_op(self->facts->input->graph, op)->kind);
-    return give(self, op, is_comm ? first_lane(self, op) + self->comm_lane : lane);
+    return give(self, op, lane);
 }
 
 /* The lane of a rank that is free first, from narrow lane `first` on; ties go to the last, away from the main chain. */
@@ -259,9 +298,13 @@ static lg_status give_waits(scheduler *self, int op, bool is_wide)
         if (!is_inside(self, &edges[i]) || self->is_given[from]) {
             continue;
         }
-        LG_TRY(give_waits(self, from, is_wide));
+        int num_met = 0;
+        const int *const met = ops_of_meeting(self, &from, &num_met);
+        for (int k = 0; k < num_met; k++) {
+            LG_TRY(give_waits(self, met[k], is_wide));
+        }
         int queue_idx = 0;
-        while (queue_idx < self->num_queued && self->queue[queue_idx] != from) {
+        while (queue_idx < self->num_queued && self->queue[queue_idx] != met[0]) {
             queue_idx++;
         }
         if (queue_idx == self->num_queued) {
@@ -306,10 +349,17 @@ static lg_status give_main(scheduler *self, int pos)
     const int op = self->facts->main_ops[pos];
     const int rank = lg_graph_op(graph, op)->rank;
     const bool is_wide = !is_narrow(self, pos);
+    int num_met = 0;
+    const int *const met = ops_of_meeting(self, &op, &num_met);
+    if (self->is_given[op]) {
+        return LG_OK; /* with the first of those that it meets */
+    }
     if (is_wide && pos > 0 && is_narrow(self, pos - 1)) {
         LG_TRY(drain(self, rank, false));
     }
-    LG_TRY(give_waits(self, op, is_wide));
+    for (int i = 0; i < num_met; i++) {
+        LG_TRY(give_waits(self, met[i], is_wide));
+    }
     if (lgi_is_comm_op(lg_graph_op(graph, op)->kind)) {
         return give(self, op, first_lane(self, op) + self->comm_lane);
     }

@@ -6,6 +6,7 @@
 #ifndef LGI_PLAN_QUEUE_SCHEDULE_H
 #define LGI_PLAN_QUEUE_SCHEDULE_H
 
+#include "plan/plan_order.h"
 #include "plan/strategies/strategy.h"
 
 /*
@@ -41,6 +42,7 @@ typedef struct lgi_queue_facts {
         deadline; /* by op: position of the first main op of the next step that waits for it or what follows it */
     int first_backward; /* position of the first input gradient or loss */
     bool has_comm;
+    lgi_groups groups;
 } lgi_queue_facts;
 
 LG_NODISCARD lg_status lgi_queue_facts_init(lgi_queue_facts *out, const lgi_strategy_input *input);

@@ -229,7 +229,14 @@ static void lag_pays_when_the_other_lane_is_idle_in_the_forward_pass(void **stat
     lg_plan *with_lag = NULL;
     lg_plan *without = NULL;
     assert_ok(lg_costs_create(&costs, graph));
-    lg_costs_estimate(costs, graph, &machine);
+    for (int op = 0; op < lg_graph_num_ops(graph);
+         op++) { /* more on the queue than beside backward */
+        const lg_op_kind kind = lg_graph_op(graph, op)->kind;
+        lg_costs_set_op_ns(costs, op, 0,
+                           kind == LG_OP_WEIGHT_GRAD ? 200
+                           : kind == LG_OP_UPDATE    ? 10
+                                                     : 100);
+    }
     assert_ok(lg_plan_create(&with_lag, "out-of-order", graph, &machine, costs, &opts));
     opts.allow_lag = false;
     assert_ok(lg_plan_create(&without, "out-of-order", graph, &machine, costs, &opts));
@@ -369,6 +376,118 @@ static void planning_a_resnet_20_takes_well_under_50_ms(void **state)
     lg_model_destroy(model);
 }
 
+/* ResNet-8 on D replicas of P pipeline ranks. */
+static lg_graph *parallel_graph(const lg_model *model, int num_replicas, int num_pipeline_ranks,
+                                int num_micro_batches, int64_t chunk_bytes)
+{
+    lg_graph *graph = NULL;
+    int *const stage_of_layer = calloc((size_t)lg_model_num_layers(model), sizeof(int));
+    for (int i = 0; i < lg_model_num_layers(model); i++) {
+        stage_of_layer[i] = i * num_pipeline_ranks / lg_model_num_layers(model);
+    }
+    const lg_parallel parallel = {.num_replicas = num_replicas,
+                                  .num_pipeline_ranks = num_pipeline_ranks,
+                                  .num_stages = num_pipeline_ranks,
+                                  .stage_of_layer = stage_of_layer,
+                                  .chunk_bytes = chunk_bytes};
+    lg_graph_opts opts = lg_graph_opts_default();
+    opts.num_samples = 12;
+    opts.num_micro_batches = num_micro_batches;
+    opts.num_widths = 2;
+    opts.widths[0] = 1;
+    opts.widths[1] = 2;
+    opts.parallel = &parallel;
+    assert_ok(lg_graph_create(&graph, model, &opts));
+    free(stage_of_layer);
+    return graph;
+}
+
+static lg_model *resnet_8(void)
+{
+    lg_model *model = NULL;
+    lg_resnet_opts opts = lg_resnet_opts_default();
+    opts.input = LG_SHAPE(1, 8, 8);
+    opts.depth = 8;
+    opts.width = 4;
+    assert_ok(lg_model_resnet(&model, &opts));
+    return model;
+}
+
+static void ranks_and_messages_get_proved_plans(void **state)
+{
+    (void)state;
+    lg_model *model = resnet_8();
+    static const int spreads[][3] = {{2, 1, 1}, {1, 2, 3}, {2, 2, 2}, {1, 3, 2}, {3, 1, 2}};
+    for (size_t i = 0; i < sizeof spreads / sizeof spreads[0]; i++) {
+        lg_graph *graph =
+            parallel_graph(model, spreads[i][0], spreads[i][1], spreads[i][2], i % 2 * 2000);
+        lg_machine machine = two_cores();
+        machine.num_ranks = lg_graph_num_ranks(graph);
+        assert_int_equal(machine.num_ranks, spreads[i][0] * spreads[i][1]);
+        lg_costs *costs = NULL;
+        assert_ok(lg_costs_create(&costs, graph));
+        lg_costs_estimate(costs, graph, &machine);
+        for (int num_lanes = 0; num_lanes <= 2; num_lanes++) {
+            lg_strategy_opts opts = lg_strategy_opts_default();
+            opts.num_lanes = num_lanes;
+            double textbook_ns = 0.0;
+            for (int strategy = 0; lg_strategy_name(strategy) != NULL; strategy++) {
+                lg_plan *plan = NULL;
+                assert_ok(lg_plan_create(&plan, lg_strategy_name(strategy), graph, &machine, costs,
+                                         &opts));
+                const double ns = step_ns(plan, graph, &machine, costs);
+                textbook_ns = strategy == 0 ? ns : textbook_ns;
+                assert_true(ns > 0.0 && ns <= textbook_ns * (1.0 + SAME_TIME_FRAC));
+                for (int rank = 0; rank < plan->num_ranks; rank++) {
+                    assert_true(plan->peak_bytes[rank] > 0);
+                }
+                lg_plan_destroy(plan);
+            }
+        }
+        lg_costs_destroy(costs);
+        lg_graph_destroy(graph);
+    }
+    lg_model_destroy(model);
+}
+
+static void collectives_in_another_order_on_one_rank_deadlock(void **state)
+{
+    (void)state;
+    lg_model *model = resnet_8();
+    lg_graph *graph = parallel_graph(model, 2, 1, 1, 0);
+    lg_machine machine = two_cores();
+    machine.num_ranks = 2;
+    const lg_strategy_opts opts = lg_strategy_opts_default();
+    lg_costs *costs = NULL;
+    lg_plan *plan = NULL;
+    assert_ok(lg_costs_create(&costs, graph));
+    assert_ok(lg_plan_create(&plan, "in-order", graph, &machine, costs, &opts));
+    for (int i = 0; i < plan->num_lanes; i++) {
+        lg_lane *lane = &plan->lanes[i];
+        if (lane->kind == LG_LANE_COMM && lane->rank == 1) {
+            assert_true(lane->num_entries > 2);
+            const lg_plan_entry first = lane->entries[0];
+            lane->entries[0] = lane->entries[1];
+            lane->entries[1] = first;
+            assert_fails(LG_INVALID_ARG, lg_graph_op(graph, first.op)->name,
+                         lg_plan_check(plan, graph, 0));
+            assert_non_null(strstr(lg_last_error(), "deadlock"));
+            lg_timeline timeline;
+            assert_fails(LG_INVALID_ARG, "deadlock",
+                         lg_plan_simulate(&timeline, plan, graph, &machine, costs));
+            lane->entries[1] = lane->entries[0];
+            lane->entries[0] = first;
+            assert_ok(lg_plan_check(plan, graph, 0));
+            lane->entries[0].lag = 1;
+            assert_fails(LG_INVALID_ARG, "meet", lg_plan_check(plan, graph, 0));
+        }
+    }
+    lg_plan_destroy(plan);
+    lg_costs_destroy(costs);
+    lg_graph_destroy(graph);
+    lg_model_destroy(model);
+}
+
 static void every_allocation_that_fails_is_reported(void **state)
 {
     (void)state;
@@ -425,6 +544,8 @@ int main(void)
         cmocka_unit_test(eval_graph_reuses_memory_down_to_two_activations),
         cmocka_unit_test(frontier_trades_time_for_bytes),
         cmocka_unit_test(planning_a_resnet_20_takes_well_under_50_ms),
+        cmocka_unit_test(ranks_and_messages_get_proved_plans),
+        cmocka_unit_test(collectives_in_another_order_on_one_rank_deadlock),
         cmocka_unit_test(every_allocation_that_fails_is_reported),
         cmocka_unit_test(strategies_have_names_and_help),
     };
