@@ -160,6 +160,12 @@ void lgi_picture_deinit(lgi_picture *picture)
     memset(picture, 0, sizeof *picture);
 }
 
+bool lgi_memory_point_is_shown(const lg_timeline *timeline, const lg_memory_point *point, int rank)
+{
+    return point->rank == rank &&
+           (point->time_ns < timeline->end_ns || timeline->end_ns <= timeline->begin_ns);
+}
+
 /* --- words and numbers ------------------------------------------------------------------------------------------ */
 
 void lgi_picture_lane_name(const lgi_picture *picture, int lane, char *text, size_t text_bytes)

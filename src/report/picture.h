@@ -44,6 +44,9 @@ int lgi_picture_class(const lgi_picture *picture, int op);
 /* "lane 0 (cores 0-1)", with the rank if there are several. */
 void lgi_picture_lane_name(const lgi_picture *picture, int lane, char *text, size_t text_bytes);
 
+/* Whether the point belongs to the rank's curve: one at the very end only says that the picture is over. */
+bool lgi_memory_point_is_shown(const lg_timeline *timeline, const lg_memory_point *point, int rank);
+
 /* "1.23 ms", "45 us" with the right sign; "12.3 MiB". */
 const char *lgi_format_ns(double ns, char *text, size_t text_bytes);
 const char *lgi_format_bytes(double bytes, char *text, size_t text_bytes);

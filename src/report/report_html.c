@@ -198,7 +198,7 @@ struct curve {
 static const struct curve curves[] = {
     {"Loss", "", 1.0, {"loss", "test_loss"}, {"train", "test"}},
     {"Accuracy", " %", 100.0, {"accuracy", "test_accuracy"}, {"train", "test"}},
-    {"Bits per byte", "", 1.0, {"bits_per_byte", "test_bits_per_byte"}, {"held-out", "test"}},
+    {"Bits per byte", "", 1.0, {"bits_per_byte", "test_bits_per_byte"}, {"train", "test"}},
     {"Learning rate", "", 1.0, {"lr", NULL}, {"rate", NULL}},
     {"Throughput", "", 1.0, {"samples_per_s", NULL}, {"samples/s", NULL}},
 };
@@ -288,7 +288,7 @@ static lg_status add_memory_chart(lgi_text *out, const lgi_picture *picture, int
         LG_TRY_GOTO(lgi_calloc(y, room, sizeof(double)));
         for (int i = 0; i < timeline->num_memory_points; i++) {
             const lg_memory_point *const point = &timeline->memory_points[i];
-            if (point->rank == rank) {
+            if (lgi_memory_point_is_shown(timeline, point, rank)) {
                 (*x)[num_points] = (point->time_ns - timeline->begin_ns) / NS_PER_MS;
                 (*y)[num_points++] = (double)point->bytes / BYTES_PER_MIB;
             }
@@ -527,7 +527,7 @@ static void add_lines(lgi_text *out, const char *const *lines)
 
 static void add_head(lgi_text *out, const lg_report_input *input)
 {
-    static const char *const keys[] = {"model", "dataset", "device", "seed"};
+    static const char *const keys[] = {"model", "dataset", "device_text", "device", "seed"};
     const char *const title = input->title != NULL ? input->title : "run";
     bool is_first = true;
     lgi_text_add(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -544,7 +544,9 @@ static void add_head(lgi_text *out, const lg_report_input *input)
     lgi_text_add(out, "</h1><p>");
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char text[256];
-        if (format_member(input->run, keys[i], text, sizeof text)) {
+        const bool is_said = strcmp(keys[i], "device") == 0 &&
+                             lg_record_has(input->run, "device_text"); /* in more words */
+        if (!is_said && format_member(input->run, keys[i], text, sizeof text)) {
             lgi_text_add(out, is_first ? "" : " \xc2\xb7 ");
             lgi_text_add(out, strcmp(keys[i], "seed") == 0 ? "seed " : "");
             lgi_text_add_escaped(out, text);

@@ -266,7 +266,7 @@ static void draw_memory(const struct frame *frame, const lg_timeline *timeline, 
     for (int i = 0; i <= timeline->num_memory_points; i++) {
         const bool is_end = i == timeline->num_memory_points;
         const lg_memory_point *const point = is_end ? NULL : &timeline->memory_points[i];
-        if (!is_end && point->rank != rank) {
+        if (!is_end && !lgi_memory_point_is_shown(timeline, point, rank)) {
             continue;
         }
         const double x = is_end ? 0.0 : floor(to_x(frame, timeline, point->time_ns));
