@@ -74,11 +74,21 @@ out:
     return status;
 }
 
+/* A length given in steps takes the place of the file's epochs, and the other way round. */
 static lg_status apply_overrides(lg_recipe *recipe, const char *const *overrides, int num_overrides)
 {
     bool is_set[LGI_MAX_FIELDS] = {false};
+    int num_fields = 0;
+    const lgi_field *const fields = lgi_recipe_fields(&num_fields);
     for (int i = 0; i < num_overrides; i++) {
         LG_TRY(apply_override(recipe, overrides[i], is_set));
+    }
+    const bool has_steps = is_set[lgi_recipe_find("train.steps") - fields];
+    const bool has_epochs = is_set[lgi_recipe_find("train.epochs") - fields];
+    if (has_steps && !has_epochs && recipe->train.steps > 0) {
+        recipe->train.epochs = 0;
+    } else if (has_epochs && !has_steps && recipe->train.epochs > 0) {
+        recipe->train.steps = 0;
     }
     return LG_OK;
 }

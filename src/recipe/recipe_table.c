@@ -88,7 +88,7 @@ static const lgi_field fields[] = {
     NUMBER(model, dropout, "", "0", 0, 0.95, "Probability that dropout sets a number to zero; where the model has dropout layers. 0: no such layers."),
 
     NUMBER(train, steps, "steps", "0", 0, 1e12, "Steps to train. 0: by train.epochs."),
-    NUMBER(train, epochs, "epochs", "0", 0, 1e9, "Passes over the training data. Exactly one of train.steps and train.epochs is to be set."),
+    NUMBER(train, epochs, "epochs", "0", 0, 1e9, "Passes over the training data. Exactly one of train.steps and train.epochs is to be set; overriding one takes the other out."),
     NUMBER(train, batch, "samples", "128", 1, 1048576, "Samples (images, windows of text) of a step."),
     NUMBER(train, micro_batches, "", "1", 1, 65536, "Parts that a step's batch passes through the network in; the gradient is that of the whole batch."),
     NUMBER(train, seed, "", "1", 0, MAX_INT, "Initial weights, shuffling, augmentation and dropout follow from it alone."),

@@ -118,7 +118,7 @@ static void values_out_of_range_name_the_range(void **state)
 static void keys_that_contradict_each_other_are_refused(void **state)
 {
     (void)state;
-    OVERRIDE_REFUSED("train.epochs=1", "train.steps", "train.epochs");
+    REFUSED(GOOD "  epochs: 1\n", "train.steps", "train.epochs");
     OVERRIDE_REFUSED("train.steps=0", "train.steps", "train.epochs");
     OVERRIDE_REFUSED("train.micro_batches=129", "train.micro_batches", "128");
     OVERRIDE_REFUSED("model.kind=resnet", "data.kind", "idx");

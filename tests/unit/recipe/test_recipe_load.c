@@ -94,6 +94,19 @@ static void no_file_takes_overrides_alone(void **state)
     lg_recipe_destroy(recipe);
 }
 
+static void overriding_steps_takes_epochs_out(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "data: {kind: text, text: x}\nmodel: {kind: gpt}\ntrain: {epochs: 3}\n";
+    const char *const overrides[] = {"train.steps=50"};
+    lg_recipe *recipe = NULL;
+    assert_int_equal(lg_recipe_parse(&recipe, "test", text, sizeof text - 1, overrides, 1), LG_OK);
+    assert_int_equal(recipe->train.steps, 50);
+    assert_int_equal(recipe->train.epochs, 0);
+    lg_recipe_destroy(recipe);
+}
+
 static void assert_same(const lg_recipe *a, const lg_recipe *b)
 {
     int num_fields = 0;
@@ -260,6 +273,7 @@ int main(void)
         cmocka_unit_test(file_sets_every_type_of_key),
         cmocka_unit_test(overrides_win_over_the_file),
         cmocka_unit_test(no_file_takes_overrides_alone),
+        cmocka_unit_test(overriding_steps_takes_epochs_out),
         cmocka_unit_test(yaml_reads_back_to_the_same_recipe),
         cmocka_unit_test(json_has_every_key_with_its_type),
         cmocka_unit_test(optim_opts_take_over_every_member),
