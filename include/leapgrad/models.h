@@ -40,6 +40,24 @@ LG_API lg_resnet_opts lg_resnet_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_model_resnet(lg_model **out, const lg_resnet_opts *opts);
 
 /**
+ * Residual network for ImageNet: He et al. 2016, table 1, bottleneck blocks. The stride of a block is in its 3x3
+ * convolution ("v1.5", as torchvision has it; the paper has it in the first 1x1), shortcuts that change the shape are
+ * projections. A 7x7 convolution and 3x3 max pooling divide the image by 4, the stages by 8 more. Starts as
+ * lg_model_resnet(). Names: torchvision's ("layer1.0.conv3").
+ */
+typedef struct lg_resnet_imagenet_opts {
+    lg_shape input;
+    int64_t num_classes;
+    int64_t depth; /* 50, 101, 152 */
+    double label_smoothing;
+} lg_resnet_imagenet_opts;
+
+/** [3,224,224], 1000 classes, depth 50. */
+LG_API lg_resnet_imagenet_opts lg_resnet_imagenet_opts_default(void);
+LG_API LG_NODISCARD lg_status lg_model_resnet_imagenet(lg_model **out,
+                                                       const lg_resnet_imagenet_opts *opts);
+
+/**
  * DenseNet-BC for small images: Huang et al. 2017, sections 3 and 4.1, with compression 0.5.
  *
  * A 3x3 convolution to 2 growth channels, three dense blocks of n bottleneck layers (batch norm, ReLU, 1x1 to 4 growth,
@@ -61,7 +79,26 @@ LG_API lg_densenet_opts lg_densenet_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_model_densenet(lg_model **out, const lg_densenet_opts *opts);
 
 /**
- * MobileNetV3-small: Howard et al. 2019, table 2, with squeeze-and-excite as in section 5.3 (hard sigmoid).
+ * DenseNet-BC for ImageNet: Huang et al. 2017, table 1, compression 0.5. A 7x7 convolution to 2 growth channels and 3x3 max
+ * pooling divide the image by 4, the three transitions by 8 more. Starts as lg_model_resnet(). Names: torchvision's.
+ */
+typedef struct lg_densenet_imagenet_opts {
+    lg_shape input; /* at least 32 x 32 */
+    int64_t num_classes;
+    int64_t depth; /* 121, 169, 201, 264 */
+    int64_t growth;
+    double drop_prob;
+    double label_smoothing;
+} lg_densenet_imagenet_opts;
+
+/** [3,224,224], 1000 classes, depth 121, growth 32, no dropout. */
+LG_API lg_densenet_imagenet_opts lg_densenet_imagenet_opts_default(void);
+LG_API LG_NODISCARD lg_status lg_model_densenet_imagenet(lg_model **out,
+                                                         const lg_densenet_imagenet_opts *opts);
+
+/**
+ * MobileNetV3: Howard et al. 2019, tables 1 (large) and 2 (small), with squeeze-and-excite as in section 5.3 (hard
+ * sigmoid).
  *
  * The paper's network divides height and width by 32, for images of 224. For smaller ones the first of its five strides
  * of two become strides of one, as many as it takes for the last map to be at least 4x4: images of 32 are divided by 8,
@@ -81,6 +118,8 @@ typedef struct lg_mobilenetv3_opts {
 /** [3,224,224], 1000 classes, width 1, dropout 0.2. */
 LG_API lg_mobilenetv3_opts lg_mobilenetv3_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_model_mobilenetv3_small(lg_model **out,
+                                                         const lg_mobilenetv3_opts *opts);
+LG_API LG_NODISCARD lg_status lg_model_mobilenetv3_large(lg_model **out,
                                                          const lg_mobilenetv3_opts *opts);
 
 /**
@@ -149,8 +188,9 @@ typedef struct lg_bert_opts {
     int64_t num_heads;
     int64_t hidden; /* features inside the feed-forward part; 0: 4 width */
     int64_t context;
-    int64_t vocab_size;   /* with the mask's id */
-    int64_t num_segments; /* kinds of segments; 0: no segment ids */
+    int64_t vocab_size;    /* with the mask's id */
+    int64_t num_segments;  /* kinds of segments; 0: no segment ids */
+    int64_t num_positions; /* rows of the position embedding, context or more; 0: context */
     bool is_tied;
     double drop_prob;
     double label_smoothing;
@@ -159,6 +199,17 @@ typedef struct lg_bert_opts {
 /** BERT base: 12 layers, width 768, 12 heads, context 512, vocabulary 30522, 2 segments, tied, dropout 0.1. */
 LG_API lg_bert_opts lg_bert_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_model_bert(lg_model **out, const lg_bert_opts *opts);
+
+/**
+ * A model by name, as papers call it, on the data that they use it with; a name of the table below.
+ *
+ * @return INVALID_ARG for a name that is not in the table; the message lists it.
+ */
+LG_API LG_NODISCARD lg_status lg_model_preset(lg_model **out, const char *name);
+/** Names of the presets: "resnet50", "bert-24", ...; NULL after the last. */
+LG_API const char *lg_model_preset_name(int idx);
+/** One line: sizes and source. NULL after the last. */
+LG_API const char *lg_model_preset_help(int idx);
 
 /**
  * The model that a recipe asks for.

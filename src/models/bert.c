@@ -51,10 +51,11 @@ static int add_block(lgi_builder *b, int idx, int x, int keep, const lg_bert_opt
 /* Words plus positions plus segments, normed. *out_words: the layer with the weight that the decoder shares. */
 static int add_embeddings(lgi_builder *b, int tokens, const lg_bert_opts *opts, int *out_words)
 {
+    const int64_t num_positions = opts->num_positions > 0 ? opts->num_positions : opts->context;
     *out_words = lgi_add_embedding(b, "bert.embeddings.word_embeddings", LG_LAYER_TOKEN_EMBEDDING,
                                    tokens, opts->vocab_size, opts->width, INIT_SCALE);
     int x = lgi_add_embedding(b, "bert.embeddings.position_embeddings", LG_LAYER_POSITION_EMBEDDING,
-                              *out_words, opts->context, opts->width, INIT_SCALE);
+                              *out_words, num_positions, opts->width, INIT_SCALE);
     if (opts->num_segments > 0) {
         const lg_shape shape = LG_SHAPE(opts->context);
         int segments = lgi_add_input(b, "segments", 3, LG_DTYPE_I32, &shape);
@@ -74,6 +75,10 @@ lg_status lg_model_bert(lg_model **out, const lg_bert_opts *opts)
                                   opts->hidden, opts->context, opts->vocab_size,
                                   opts->label_smoothing, opts->drop_prob));
     LG_TRY(lgi_check_option("bert", "num_segments", opts->num_segments, 0, 1 << 20));
+    if (opts->num_positions != 0) {
+        LG_TRY(
+            lgi_check_option("bert", "num_positions", opts->num_positions, opts->context, 1 << 24));
+    }
     lgi_builder b;
     lgi_builder_init(&b);
     const lg_shape shape = LG_SHAPE(opts->context);

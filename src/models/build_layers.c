@@ -117,10 +117,10 @@ int lgi_add_dropout(lgi_builder *builder, const char *name, int x, double drop_p
 }
 
 int lgi_add_pool(lgi_builder *builder, const char *name, lg_layer_kind kind, int x, int64_t kernel,
-                 int64_t stride)
+                 int64_t stride, int64_t pad)
 {
     lg_layer_attrs attrs = lg_layer_attrs_default();
-    attrs.window = lg_window_square(kernel, stride, 0);
+    attrs.window = lg_window_square(kernel, stride, pad);
     return add(builder, name, kind, &attrs, &x, 1);
 }
 

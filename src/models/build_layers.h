@@ -49,7 +49,7 @@ int lgi_add_activation(lgi_builder *builder, const char *name, int x, lg_activat
 /* x itself if `drop_prob` is 0. */
 int lgi_add_dropout(lgi_builder *builder, const char *name, int x, double drop_prob);
 int lgi_add_pool(lgi_builder *builder, const char *name, lg_layer_kind kind, int x, int64_t kernel,
-                 int64_t stride);
+                 int64_t stride, int64_t pad);
 int lgi_add_embedding(lgi_builder *builder, const char *name, lg_layer_kind kind, int x,
                       int64_t num_embeddings, int64_t width, double init_scale);
 /* mask < 0: none. */

@@ -72,7 +72,7 @@ lg_status lg_model_vgg(lg_model **out, const lg_vgg_opts *opts)
             x = lgi_add_activation(&b, lgi_name(&b, "features.%d", next++), x, LG_ACTIVATION_RELU);
         }
         if (lgi_dim(&b, x, 1) > 1 && lgi_dim(&b, x, 2) > 1) {
-            x = lgi_add_pool(&b, lgi_name(&b, "features.%d", next), LG_LAYER_MAX_POOL, x, 2, 2);
+            x = lgi_add_pool(&b, lgi_name(&b, "features.%d", next), LG_LAYER_MAX_POOL, x, 2, 2, 0);
         }
         next++;
     }

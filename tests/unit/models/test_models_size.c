@@ -252,6 +252,134 @@ static void dropout_layers_are_there_only_when_asked_for(void **state)
     }
 }
 
+/* torchvision's resnet50, resnet101, resnet152. */
+static void imagenet_resnets_have_torchvisions_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t depth;
+        int64_t num_params;
+    } cases[] = {{50, 25557032}, {101, 44549160}, {152, 60192808}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lg_model *model = NULL;
+        lg_resnet_imagenet_opts opts = lg_resnet_imagenet_opts_default();
+        opts.depth = cases[i].depth;
+        assert_built(lg_model_resnet_imagenet(&model, &opts));
+        assert_out_shape(model, "maxpool", LG_SHAPE(64, 56, 56));
+        assert_out_shape(model, "layer2.0.conv1", LG_SHAPE(128, 56, 56));
+        assert_out_shape(model, "layer2.0.conv2", LG_SHAPE(128, 28, 28));
+        assert_out_shape(model, "layer4.2.relu3", LG_SHAPE(2048, 7, 7));
+        assert_int_not_equal(lg_model_find_layer(model, "layer1.0.downsample.0"), -1);
+        assert_int_equal(lg_model_find_layer(model, "layer1.1.downsample.0"), -1);
+        assert_loss_is_last(model);
+        assert_num_params(model, cases[i].num_params);
+    }
+}
+
+/* torchvision's densenet121, densenet169, densenet201. */
+static void imagenet_densenets_have_torchvisions_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t depth;
+        int64_t num_params;
+    } cases[] = {{121, 7978856}, {169, 14149480}, {201, 20013928}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lg_model *model = NULL;
+        lg_densenet_imagenet_opts opts = lg_densenet_imagenet_opts_default();
+        opts.depth = cases[i].depth;
+        assert_built(lg_model_densenet_imagenet(&model, &opts));
+        assert_out_shape(model, "features.pool0", LG_SHAPE(64, 56, 56));
+        assert_out_shape(model, "features.transition2.pool", LG_SHAPE(256, 14, 14));
+        assert_loss_is_last(model);
+        assert_num_params(model, cases[i].num_params);
+    }
+}
+
+/* torchvision's mobilenet_v3_large; its paper says 5.4 M. */
+static void mobilenetv3_large_has_the_known_parameters(void **state)
+{
+    (void)state;
+    lg_model *model = NULL;
+    const lg_mobilenetv3_opts opts = lg_mobilenetv3_opts_default();
+    assert_built(lg_model_mobilenetv3_large(&model, &opts));
+    assert_out_shape(model, "features.1.add", LG_SHAPE(16, 112, 112));
+    assert_out_shape(model, "features.6.add", LG_SHAPE(40, 28, 28));
+    assert_out_shape(model, "features.16.2", LG_SHAPE(960, 7, 7));
+    assert_out_shape(model, "classifier.0", LG_SHAPE(1280));
+    assert_loss_is_last(model);
+    assert_num_params(model, 5483032);
+}
+
+/* One block of 1024: 12 * 1024^2 weights and 13 * 1024 biases and norms. */
+static void presets_have_the_known_parameters(void **state)
+{
+    (void)state;
+    static const int64_t bert_block = 12 * 1024 * 1024 + 13 * 1024;
+    /* Hugging Face's BertForMaskedLM of bert-large-uncased. */
+    static const int64_t bert_24 = 335174458;
+    const struct {
+        const char *name;
+        int64_t num_params;
+    } cases[] = {
+        {"resnet20", 269722 + 2752},
+        {"resnet50", 25557032},
+        {"resnet101", 44549160},
+        {"densenet121", 7978856},
+        {"mobilenetv3-large", 5483032},
+        {"bert-12", 109514298},
+        {"bert-24", bert_24},
+        {"bert-36", bert_24 + 12 * bert_block},
+        {"bert-48", bert_24 + 24 * bert_block},
+        {"gpt2", 124439808},
+        {"gpt3-medium", 50257 * 1024 + 2048 * 1024 + 24 * bert_block + 2 * 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lg_model *model = NULL;
+        assert_built(lg_model_preset(&model, cases[i].name));
+        assert_loss_is_last(model);
+        assert_num_params(model, cases[i].num_params);
+    }
+}
+
+static void each_preset_builds_and_an_unknown_one_lists_them(void **state)
+{
+    (void)state;
+    lg_model *model = NULL;
+    assert_int_equal(lg_model_preset(&model, "resnet51"), LG_INVALID_ARG);
+    assert_null(model);
+    const char *const message = lg_last_error();
+    int num = 0;
+    for (; lg_model_preset_name(num) != NULL; num++) {
+        assert_non_null(strstr(message, lg_model_preset_name(num)));
+        assert_true(strlen(lg_model_preset_help(num)) > 0);
+    }
+    for (int i = 0; i < num; i++) {
+        assert_built(lg_model_preset(&model, lg_model_preset_name(i)));
+        lg_model_destroy(model);
+    }
+    assert_null(lg_model_preset_help(num));
+    assert_null(lg_model_preset_name(-1));
+}
+
+static void imagenet_models_of_unknown_depth_are_invalid(void **state)
+{
+    (void)state;
+    lg_model *model = NULL;
+    lg_resnet_imagenet_opts resnet = lg_resnet_imagenet_opts_default();
+    resnet.depth = 34;
+    assert_int_equal(lg_model_resnet_imagenet(&model, &resnet), LG_INVALID_ARG);
+    assert_non_null(strstr(lg_last_error(), "34"));
+    lg_densenet_imagenet_opts densenet = lg_densenet_imagenet_opts_default();
+    densenet.depth = 100;
+    assert_int_equal(lg_model_densenet_imagenet(&model, &densenet), LG_INVALID_ARG);
+    assert_non_null(strstr(lg_last_error(), "100"));
+    lg_bert_opts bert = lg_bert_opts_default();
+    bert.num_positions = bert.context - 1;
+    assert_int_equal(lg_model_bert(&model, &bert), LG_INVALID_ARG);
+    assert_non_null(strstr(lg_last_error(), "num_positions"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +392,12 @@ int main(void)
         cmocka_unit_test(vgg_leaves_out_pools_once_the_map_is_a_point),
         cmocka_unit_test(gpt2_small_has_the_known_parameters),
         cmocka_unit_test(bert_base_has_the_known_parameters),
+        cmocka_unit_test(imagenet_resnets_have_torchvisions_parameters),
+        cmocka_unit_test(imagenet_densenets_have_torchvisions_parameters),
+        cmocka_unit_test(mobilenetv3_large_has_the_known_parameters),
+        cmocka_unit_test(presets_have_the_known_parameters),
+        cmocka_unit_test(each_preset_builds_and_an_unknown_one_lists_them),
+        cmocka_unit_test(imagenet_models_of_unknown_depth_are_invalid),
         cmocka_unit_test(dropout_layers_are_there_only_when_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
