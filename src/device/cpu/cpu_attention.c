@@ -15,6 +15,7 @@
 #include "device/cpu/cpu_kernel.h"
 
 #define BLOCK 64
+#define LANES 16 /* of the widest vectors */
 
 typedef struct attention_layer {
     lgi_cpu_layer base;
@@ -50,7 +51,7 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     self->heads = layer->attrs->num_heads;
     self->head_size = self->features / self->heads;
     self->row_stride = 3 * self->features;
-    self->ld = lgi_cpu_round_up(self->tokens, 16);
+    self->ld = lgi_cpu_round_up(self->tokens, LANES);
     self->score_scale = 1.0f / sqrtf((float)self->head_size);
     self->has_mask = layer->num_inputs == 2;
     self->is_mask_i32 = self->has_mask && spec->in_dtypes[1] == LG_DTYPE_I32;
@@ -114,17 +115,38 @@ static dnnl_status_t make_scores(const attention_layer *self, const attention_it
                       self->row_stride, 0.0f, item->scores, self->ld);
 }
 
-static void add_bias(float *restrict row, const float *restrict bias, int64_t count)
+/*
+ * Makes a row of scores ready for its softmax: adds the mask, and beyond the `valid` keys sets minus infinity up to whole
+ * vectors, so that the loops have no rest. Returns the rounded count, at most `ld`.
+ */
+static int64_t finish_scores(const attention_item *item, float *row, int64_t valid)
 {
-    LGI_CPU_SIMD
-    for (int64_t s = 0; s < count; s++) {
-        row[s] += bias[s];
+    const int64_t count = lgi_cpu_round_up(valid, LANES);
+    if (item->mask_bias != NULL) {
+        const float *restrict bias = item->mask_bias;
+        LGI_CPU_SIMD
+        for (int64_t s = 0; s < valid; s++) {
+            row[s] += bias[s];
+        }
+    }
+    for (int64_t s = valid; s < count; s++) {
+        row[s] = -INFINITY;
+    }
+    return count;
+}
+
+/* Zeros from the last whole vector of valid keys to the end of what the products read. */
+static void clear_rest(float *row, int64_t count, int64_t keys)
+{
+    if (count < keys) {
+        memset(row + count, 0, (size_t)(keys - count) * sizeof *row);
     }
 }
 
 /* row[s] = exp(row[s] - max); returns their sum, *max is minus infinity where no key is valid (then all are 0). */
-static float exponentials(float *row, int64_t count, float *out_max)
+static float exponentials(float *restrict row, int64_t num_vectors, float *out_max)
 {
+    const int64_t count = num_vectors * LANES;
     float max = -INFINITY;
     float sum = 0.0f;
 #pragma omp simd reduction(max : max)
@@ -157,12 +179,10 @@ static dnnl_status_t forward_block(const attention_layer *self, const attention_
         const int64_t valid = self->base.attrs->is_causal ? begin + r + 1 : keys;
         float *row = item->scores + r * self->ld;
         float max = 0.0f;
-        if (item->mask_bias != NULL) {
-            add_bias(row, item->mask_bias, valid);
-        }
-        const float sum = exponentials(row, valid, &max);
+        const int64_t count = finish_scores(item, row, valid);
+        const float sum = exponentials(row, count / LANES, &max);
         inv_sums[r] = sum > 0.0f ? 1.0f / sum : sum;
-        memset(row + valid, 0, (size_t)(keys - valid) * sizeof *row);
+        clear_rest(row, count, keys);
         if (item->log_sums != NULL) {
             item->log_sums[begin + r] = max == -INFINITY ? INFINITY : max + logf(sum);
         }
@@ -196,9 +216,10 @@ static dnnl_status_t forward_item(const attention_layer *self, const lgi_layer_i
 /* --- backward ------------------------------------------------------------------------------------------------------ */
 
 /* From scores and dp to probabilities and ds = p * (dp - sum of p * dp) * scale, in place. */
-static void gradient_row(float *restrict row, float *restrict grad, int64_t count, float log_sum,
-                         float scale)
+static void gradient_row(float *restrict row, float *restrict grad, int64_t num_vectors,
+                         float log_sum, float scale)
 {
+    const int64_t count = num_vectors * LANES;
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t s = 0; s < count; s++) {
@@ -236,12 +257,13 @@ static dnnl_status_t gradient_block(const attention_layer *self, const attention
         const int64_t valid = self->base.attrs->is_causal ? begin + r + 1 : keys;
         float *row = item->scores + r * self->ld;
         float *grad = item->grads + r * self->ld;
-        if (item->mask_bias != NULL) {
-            add_bias(row, item->mask_bias, valid);
+        const int64_t count = finish_scores(item, row, valid);
+        for (int64_t s = keys; s < count; s++) {
+            grad[s] = 0.0f; /* nothing wrote it: it could be NaN */
         }
-        gradient_row(row, grad, valid, item->log_sums[begin + r], self->score_scale);
-        memset(row + valid, 0, (size_t)(keys - valid) * sizeof *row);
-        memset(grad + valid, 0, (size_t)(keys - valid) * sizeof *grad);
+        gradient_row(row, grad, count / LANES, item->log_sums[begin + r], self->score_scale);
+        clear_rest(row, count, keys);
+        clear_rest(grad, count, keys);
     }
     if (code == dnnl_success) {
         code = dnnl_sgemm('T', 'N', keys, size, rows, 1.0f, item->scores, self->ld, dy_block,

@@ -35,32 +35,40 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     return LG_OK;
 }
 
-/* Blocks `blocks[lane]` of a stream: number j of block `blocks[lane]` at out[j][lane]. */
+/*
+ * Blocks `blocks[lane]` of a stream: number j of block `blocks[lane]` at out[j][lane]. The 32-bit numbers are held in 64
+ * bits, so that a vector's products need no regrouping.
+ */
 INLINE void draw(const lgi_random *random, const uint64_t *restrict blocks,
                  uint32_t (*restrict out)[LANES])
 {
+    const uint64_t low = 0xFFFFFFFFu;
+    const uint64_t stream0 = random->stream[0];
+    const uint64_t stream1 = random->stream[1];
+    const uint64_t first_key0 = random->key[0];
+    const uint64_t first_key1 = random->key[1];
     LGI_CPU_SIMD
     for (int lane = 0; lane < LANES; lane++) {
-        uint32_t key0 = random->key[0];
-        uint32_t key1 = random->key[1];
-        uint32_t c0 = (uint32_t)blocks[lane];
-        uint32_t c1 = (uint32_t)(blocks[lane] >> 32);
-        uint32_t c2 = random->stream[0];
-        uint32_t c3 = random->stream[1];
+        uint64_t key0 = first_key0;
+        uint64_t key1 = first_key1;
+        uint64_t c0 = blocks[lane] & low;
+        uint64_t c1 = blocks[lane] >> 32;
+        uint64_t c2 = stream0;
+        uint64_t c3 = stream1;
         for (int round = 0; round < 10; round++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * c0;
-            const uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
-            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
-            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
-            c1 = (uint32_t)p1;
-            c3 = (uint32_t)p0;
-            key0 += 0x9E3779B9u;
-            key1 += 0xBB67AE85u;
+            const uint64_t p0 = 0xD2511F53u * c0;
+            const uint64_t p1 = 0xCD9E8D57u * c2;
+            c0 = (p1 >> 32) ^ c1 ^ key0;
+            c2 = (p0 >> 32) ^ c3 ^ key1;
+            c1 = p1 & low;
+            c3 = p0 & low;
+            key0 = (key0 + 0x9E3779B9u) & low;
+            key1 = (key1 + 0xBB67AE85u) & low;
         }
-        out[0][lane] = c0;
-        out[1][lane] = c1;
-        out[2][lane] = c2;
-        out[3][lane] = c3;
+        out[0][lane] = (uint32_t)c0;
+        out[1][lane] = (uint32_t)c1;
+        out[2][lane] = (uint32_t)c2;
+        out[3][lane] = (uint32_t)c3;
     }
 }
 

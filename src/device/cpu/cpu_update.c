@@ -139,18 +139,15 @@ static adamw_factors adamw_factors_of(const lgi_update *update)
     return factors;
 }
 
-/* sqrtf without errno, so that it vectorises. */
-INLINE float root(float x)
-{
-#if defined(__SSE__) && defined(__GNUC__) && !defined(__clang__)
-    return __builtin_sqrtf(x < 0.0f ? 0.0f : x);
+/* A root that sets errno is a call; one that does not is an instruction, and vectorises. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define ROOT_WITHOUT_ERRNO __attribute__((optimize("no-math-errno")))
 #else
-    return sqrtf(x);
+#define ROOT_WITHOUT_ERRNO
 #endif
-}
 
-static void adamw_piece(const lgi_update *update, const adamw_factors *shared, int64_t begin,
-                        int64_t count)
+ROOT_WITHOUT_ERRNO static void adamw_piece(const lgi_update *update, const adamw_factors *shared,
+                                           int64_t begin, int64_t count)
 {
     const adamw_factors f = *shared;
     float *restrict param = (float *)update->param + begin;
@@ -164,7 +161,7 @@ static void adamw_piece(const lgi_update *update, const adamw_factors *shared, i
         const float v = f.beta2 * second[i] + f.one_minus_beta2 * (g * g);
         first[i] = m;
         second[i] = v;
-        param[i] = f.keep * param[i] - f.rate * m / (root(v) * f.inv_root + f.epsilon);
+        param[i] = f.keep * param[i] - f.rate * m / (sqrtf(v) * f.inv_root + f.epsilon);
     }
 }
 
