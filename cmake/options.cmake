@@ -22,7 +22,14 @@ if(LG_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
   find_program(LG_CCACHE_PROGRAM ccache)
   mark_as_advanced(LG_CCACHE_PROGRAM)
   if(LG_CCACHE_PROGRAM)
-    set(CMAKE_C_COMPILER_LAUNCHER ${LG_CCACHE_PROGRAM})
+    # It fails to compile anything where its folder cannot be written.
+    set(probe ${CMAKE_BINARY_DIR}/CMakeFiles/ccache_probe.c)
+    file(WRITE ${probe} "int probe;\n")
+    execute_process(COMMAND ${LG_CCACHE_PROGRAM} ${CMAKE_C_COMPILER} -c ${probe} -o ${probe}.o
+      RESULT_VARIABLE ccache_result OUTPUT_QUIET ERROR_QUIET)
+    if(ccache_result EQUAL 0)
+      set(CMAKE_C_COMPILER_LAUNCHER ${LG_CCACHE_PROGRAM})
+    endif()
   endif()
 endif()
 
