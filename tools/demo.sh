@@ -16,9 +16,9 @@ number() { # run, key: a number of run.json
 
 reached() { # what, value, relation, bound
     if awk -v value="$2" -v bound="$4" "BEGIN { exit !(value != \"\" && value + 0 $3 bound + 0) }"; then
-        printf '  %-40s %s (asked for: %s %s)\n' "$1" "$2" "$3" "$4"
+        printf '  %-46s %.4g (asked for: %s %s)\n' "$1" "$2" "$3" "$4"
     else
-        printf '  %-40s %s MISSES %s %s\n' "$1" "${2:-nothing}" "$3" "$4"
+        printf '  %-46s %s MISSES %s %s\n' "$1" "${2:-nothing}" "$3" "$4"
         missed=1
     fi
 }
@@ -35,7 +35,7 @@ echo "== 2 of 2: GPT on the King James Bible, byte by byte"
 "$leapgrad" train recipes/kjv-gpt.yaml "run.dir=$runs/kjv-gpt" "$@"
 echo
 echo "== what it writes"
-"$leapgrad" generate "$runs/kjv-gpt"
+"$leapgrad" generate "$runs/kjv-gpt" "--prompt=And God said "
 
 missed=0
 echo
@@ -46,7 +46,7 @@ echo
 echo "Where to look:"
 for run in fashion-resnet20 kjv-gpt; do
     echo "  $runs/$run/"
-    for file in report.html timeline.svg run.json metrics.jsonl checkpoints; do
+    for file in report.html timeline.svg trace.json run.json metrics.jsonl checkpoints; do
         [ ! -e "$runs/$run/$file" ] || echo "    $file"
     done
 done
