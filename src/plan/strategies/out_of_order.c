@@ -4,8 +4,8 @@
  * narrow part begins and ends, from where weight gradients are deferred, how many move into the next step, how many may
  * wait. The textbook plan is always among the candidates, so the result is never worse by simulation.
  *
- * Within the budget the fastest candidate wins; among those not slower by more than TIE_FRAC, the smallest. Only they get
- * their memory placed. The number of simulations depends on the graph's size alone: no clock.
+ * Within the budget the fastest candidate wins; the textbook if that is not slower by more than TIE_FRAC; and instead of either
+ * a smaller one that is as fast. Only they get their memory placed. The number of simulations depends on the graph's size alone: no clock.
  */
 #include <limits.h>
 #include <math.h>
@@ -25,6 +25,10 @@
 #define MAX_SIMULATED_OPS 80000
 #define MIN_SIMULATIONS 12
 #define MAX_FORMS 8
+/* Enough to bound what is kept to a fraction of a micro-batch, few enough not to be felt. */
+#define NUM_PACES 16
+/* A plan that is not faster must be smaller by this to be taken: a lag or a second lane for less is not worth it. */
+#define SMALLER_FRAC 0.01
 /* Plans placed in memory to choose the smallest of equals, and to find one that fits. */
 #define MAX_TIES 5
 #define MAX_PLACED 200
@@ -74,7 +78,8 @@ static bool is_same_recipe(const lgi_queue_recipe *a, const lgi_queue_recipe *b)
     return a->num_lanes == b->num_lanes && a->num_threads == b->num_threads &&
            a->num_wide_threads == b->num_wide_threads && a->narrow_begin == b->narrow_begin &&
            a->narrow_end == b->narrow_end && a->defer_from == b->defer_from &&
-           a->num_lagged == b->num_lagged && a->max_queued == b->max_queued;
+           a->num_lagged == b->num_lagged && a->max_queued == b->max_queued &&
+           a->num_paces == b->num_paces;
 }
 
 /* Simulates a recipe, or finds it among those simulated; keeps it in `best` if it is faster. */
@@ -221,11 +226,12 @@ static lg_status search_form(lgi_candidates *self, int num_lanes, int num_thread
         best = start.step_ns < best.step_ns ? start : best;
     }
     /* the best ones with less waiting: for tight budgets, and a little time may buy many bytes */
-    static const int limits[] = {16, 8, 4, 2, 1, 0};
+    static const int limits[] = {INT_MAX, 16, 8, 4, 2, 1, 0};
     candidate frugal = best;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         lgi_queue_recipe recipe = best.recipe;
         recipe.max_queued = limits[i];
+        recipe.num_paces = NUM_PACES;
         LG_TRY(try_recipe(self, recipe, &frugal, &is_better));
         recipe.num_lagged = 0;
         recipe.defer_from = recipe.narrow_begin;
@@ -345,56 +351,93 @@ static lg_status name_plan(lg_plan *plan)
     return LG_OK;
 }
 
+/* The choice among candidates that are within the budget and about equally fast. */
+typedef struct choice {
+    lg_plan *best;
+    int64_t best_bytes;
+    int64_t smallest_bytes; /* of all looked at, also over the budget */
+    int num_fitting;
+} choice;
+
+/* Places candidate `idx`, and keeps it if it fits and is clearly smaller than what there is. */
+static lg_status consider(const lgi_candidates *candidates, int idx, choice *c)
+{
+    lg_plan *plan = NULL;
+    LG_TRY(lgi_candidates_make(candidates, idx, &plan));
+    const int64_t budget_bytes = candidates->input->opts.memory_bytes;
+    const int64_t peak = lgi_plan_peak_bytes(plan);
+    c->smallest_bytes = peak < c->smallest_bytes ? peak : c->smallest_bytes;
+    const bool fits = budget_bytes == 0 || peak <= budget_bytes;
+    c->num_fitting += fits ? 1 : 0;
+    if (fits && (c->best == NULL || (double)peak < (double)c->best_bytes * (1.0 - SMALLER_FRAC))) {
+        lg_plan_destroy(c->best);
+        c->best = plan;
+        c->best_bytes = peak;
+    } else {
+        lg_plan_destroy(plan);
+    }
+    return LG_OK;
+}
+
+/* The textbook, if it is among the fastest: others must be clearly smaller to be taken instead. */
+static lg_status consider_textbook(const lgi_candidates *candidates, choice *c)
+{
+    const int num = lgi_candidates_num(candidates);
+    int idx = 0;
+    while (idx < num && !candidates->items[idx].is_textbook) {
+        idx++;
+    }
+    const double fastest_ns = lgi_candidates_step_ns(candidates, 0);
+    if (idx < num && candidates->textbook_ns <= fastest_ns * (1.0 + TIE_FRAC)) {
+        LG_TRY(consider(candidates, idx, c));
+    }
+    return LG_OK;
+}
+
+static lg_status choose(const lgi_candidates *candidates, choice *c)
+{
+    const int num = lgi_candidates_num(candidates);
+    LG_TRY(consider_textbook(candidates, c));
+    double limit_ns = candidates->textbook_ns;
+    int next = 0;
+    if (c->best == NULL) {
+        while (next < num && next < MAX_PLACED && c->best == NULL) {
+            LG_TRY(consider(candidates, next++, c));
+        }
+        const double fastest_ns = lgi_candidates_step_ns(candidates, next - 1);
+        limit_ns = fastest_ns * (1.0 + TIE_FRAC);
+        if (fastest_ns <= candidates->textbook_ns && candidates->textbook_ns < limit_ns) {
+            limit_ns = candidates->textbook_ns; /* a tie must not be slower than the textbook */
+        }
+    }
+    for (; next < num && c->num_fitting > 0 && c->num_fitting < MAX_TIES &&
+           lgi_candidates_step_ns(candidates, next) <= limit_ns;
+         next++) {
+        LG_TRY(consider(candidates, next, c));
+    }
+    return LG_OK;
+}
+
 lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input)
 {
     lg_status status = LG_OK;
     lgi_candidates *candidates = NULL;
-    lg_plan *best = NULL;
-    double limit_ns = 0.0;
-    int64_t smallest_bytes = INT64_MAX;
-    int num_ties = 0;
+    choice c = {.smallest_bytes = INT64_MAX};
     *out = NULL;
     LG_TRY(lgi_candidates_create(&candidates, input));
-    const int num = lgi_candidates_num(candidates);
-    for (int i = 0; i < num && i < MAX_PLACED; i++) {
-        const double step_ns = lgi_candidates_step_ns(candidates, i);
-        if (best != NULL && (step_ns > limit_ns || num_ties == MAX_TIES)) {
-            break;
-        }
-        lg_plan *plan = NULL;
-        LG_TRY_GOTO(lgi_candidates_make(candidates, i, &plan));
-        const int64_t peak = lgi_plan_peak_bytes(plan);
-        smallest_bytes = peak < smallest_bytes ? peak : smallest_bytes;
-        if (input->opts.memory_bytes > 0 && peak > input->opts.memory_bytes) {
-            lg_plan_destroy(plan);
-            continue;
-        }
-        num_ties++;
-        if (best == NULL) { /* a tie must not be slower than the textbook if the fastest is not */
-            limit_ns = step_ns * (1.0 + TIE_FRAC);
-            if (step_ns <= candidates->textbook_ns && candidates->textbook_ns < limit_ns) {
-                limit_ns = candidates->textbook_ns;
-            }
-        }
-        if (best == NULL || peak < lgi_plan_peak_bytes(best)) {
-            lg_plan_destroy(best);
-            best = plan;
-        } else {
-            lg_plan_destroy(plan);
-        }
-    }
-    if (best == NULL) {
+    LG_TRY_GOTO(choose(candidates, &c));
+    if (c.best == NULL) {
         status =
             lgi_fail(LG_NOT_SUPPORTED,
                      "no out-of-order plan fits the budget of %lld bytes; the smallest needs %lld",
-                     (long long)input->opts.memory_bytes, (long long)smallest_bytes);
+                     (long long)input->opts.memory_bytes, (long long)c.smallest_bytes);
         goto out;
     }
-    LG_TRY_GOTO(name_plan(best));
-    *out = best;
-    best = NULL;
+    LG_TRY_GOTO(name_plan(c.best));
+    *out = c.best;
+    c.best = NULL;
 out:
-    lg_plan_destroy(best);
+    lg_plan_destroy(c.best);
     lgi_candidates_destroy(candidates);
     return status;
 }

@@ -429,6 +429,37 @@ static lg_status init_ops(scheduler *self)
     return LG_OK;
 }
 
+/* A pace waits only for what ends by this part of the step earlier: being late by less costs nothing. */
+#define PACE_SLACK_FRAC 0.05
+
+/* Lets the first lane of a rank keep pace with another one: see num_paces. */
+static lg_status add_paces(scheduler *self, int first, int other)
+{
+    const lg_lane *const lane = &self->plan->lanes[first];
+    const lg_lane *const other_lane = &self->plan->lanes[other];
+    const double slack_ns = PACE_SLACK_FRAC * self->lanes[first].free_ns;
+    int num_waited = 0; /* entries of the other lane */
+    for (int i = 1; i <= self->recipe->num_paces; i++) {
+        const int pos = (int)((int64_t)lane->num_entries * i / (self->recipe->num_paces + 1));
+        if (pos >= lane->num_entries) {
+            break;
+        }
+        const int op = lane->entries[pos].op;
+        const double start_ns = self->end_ns[op] - lg_costs_op_ns(self->facts->input->costs, op,
+                                                                  self->lanes[first].width_idx);
+        int num = num_waited;
+        while (num < other_lane->num_entries &&
+               self->end_ns[other_lane->entries[num].op] <= start_ns - slack_ns) {
+            num++;
+        }
+        if (num > num_waited) {
+            LG_TRY(add_sync(self, other_lane->entries[num - 1].op, op));
+            num_waited = num;
+        }
+    }
+    return LG_OK;
+}
+
 /* Lanes without ops go, unless the options ask for a number of lanes. */
 static void drop_empty_lanes(scheduler *self)
 {
@@ -468,6 +499,12 @@ lg_status lgi_queue_schedule(lg_plan **out, const lgi_queue_facts *facts,
         status = lgi_fail(LG_INTERNAL, "the queue gave %d of %d ops to lanes", self.num_given,
                           self.plan->num_ops);
         goto out;
+    }
+    for (int rank = 0; rank < self.plan->num_ranks; rank++) {
+        for (int k = 1; k < recipe->num_lanes; k++) {
+            LG_TRY_GOTO(
+                add_paces(&self, rank * self.lanes_per_rank, rank * self.lanes_per_rank + k));
+        }
     }
     if (facts->input->opts.num_lanes == 0) {
         drop_empty_lanes(&self);

@@ -24,6 +24,8 @@ typedef struct lgi_queue_recipe {
                        once */
     int num_lagged; /* so many ops of the lag list run in the next step */
     int max_queued; /* the first lane helps when more ops than this wait */
+    int num_paces; /* so often on its way the first lane waits for what should have ended long ago in the others, so that
+                       memory need not be kept in case they are late */
 } lgi_queue_recipe;
 
 /* What is the same for all recipes on one graph. */
