@@ -1,4 +1,5 @@
 /* The program: finds the command, runs it, and says in one line what went wrong. */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,6 +157,7 @@ static lg_status run_words(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     lg_status status = run_words(argc, argv);
     if (status == LG_OK && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
         status = cli_fail(LG_IO, "standard output could not be written");

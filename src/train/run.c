@@ -445,6 +445,9 @@ static lg_status train_to_the_end(lgi_run *run)
 static lg_status conclude(lgi_run *run, lg_status outcome)
 {
     char message[1024];
+    if (outcome == LG_OK) {
+        outcome = lgi_run_save_end(run, "finished", NULL);
+    }
     (void)snprintf(message, sizeof message, "%s", outcome != LG_OK ? lg_last_error() : "");
     if (outcome == LG_INTERRUPTED) {
         LG_TRY(save_checkpoint(run));
@@ -458,7 +461,7 @@ static lg_status conclude(lgi_run *run, lg_status outcome)
         (void)written;
         return lgi_fail_copy(outcome, message);
     }
-    return lgi_run_save_end(run, "finished", NULL);
+    return LG_OK;
 }
 
 static lg_status fill_result(lg_run_result *result, lgi_run *run)

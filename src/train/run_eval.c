@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "train/run_job.h"
@@ -12,9 +13,47 @@ const char *lg_data_part_name(lg_data_part part)
     return part == LG_PART_TEST ? "test" : "validation";
 }
 
+/*
+ * Smoothed targets are for training: a code for text costs what the true byte alone costs. So with smoothing the sums of
+ * a batch are taken from the logits, not from the model's loss.
+ */
+static lg_status evaluate_unsmoothed(lg_job *job, const lg_batch *batch, const void *const *tensors,
+                                     lg_eval_sums *sums)
+{
+    float *logits = NULL;
+    const int64_t num_logits = lg_trainer_num_logits(job->trainer);
+    const int64_t num_tokens = lg_shape_num_elems(&batch->tensors[1].shape);
+    const int64_t vocab_size = batch->num_samples * num_logits / num_tokens;
+    const int32_t *const targets = tensors[1];
+    LG_TRY(lgi_calloc(&logits, (size_t)(batch->num_samples * num_logits), sizeof *logits));
+    const lg_status status = lg_trainer_predict(job->trainer, batch->num_samples, tensors, logits);
+    for (int64_t i = 0; i < num_tokens && status == LG_OK; i++) {
+        const float *const row = logits + i * vocab_size;
+        int64_t best = 0;
+        double sum = 0.0;
+        if (targets[i] < 0 || targets[i] >= vocab_size) { /* to be ignored */
+            continue;
+        }
+        for (int64_t k = 1; k < vocab_size; k++) {
+            best = row[k] > row[best] ? k : best;
+        }
+        for (int64_t k = 0; k < vocab_size; k++) {
+            sum += exp((double)row[k] - (double)row[best]);
+        }
+        sums->loss_sum += log(sum) + (double)row[best] - (double)row[targets[i]];
+        sums->weight_sum += 1.0;
+        sums->num_correct += best == targets[i] ? 1 : 0;
+        sums->num_targets++;
+    }
+    lgi_free(logits);
+    return status;
+}
+
 static lg_status sum_batches(lg_job *job, lg_loader *loader,
                              const volatile sig_atomic_t *should_stop, lg_eval_sums *sums)
 {
+    const bool is_unsmoothed =
+        job->recipe->data.kind != LG_DATA_IDX && job->recipe->train.label_smoothing > 0.0;
     const int64_t num_batches = lg_loader_batches_per_epoch(loader);
     for (int64_t i = 0; i < num_batches; i++) {
         const lg_batch *batch = NULL;
@@ -27,7 +66,9 @@ static lg_status sum_batches(lg_job *job, lg_loader *loader,
         for (int t = 0; t < batch->num_tensors; t++) {
             tensors[t] = batch->tensors[t].data;
         }
-        LG_TRY(lg_trainer_evaluate(job->trainer, batch->num_samples, tensors, sums));
+        LG_TRY(is_unsmoothed
+                   ? evaluate_unsmoothed(job, batch, tensors, sums)
+                   : lg_trainer_evaluate(job->trainer, batch->num_samples, tensors, sums));
     }
     return LG_OK;
 }
