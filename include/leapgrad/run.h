@@ -88,7 +88,7 @@ typedef struct lg_evaluation {
     int64_t step;         /* steps done */
     double loss;          /* mean over the targets */
     double accuracy;      /* 0..1; images and masked text, else NaN */
-    double bits_per_byte; /* of the targets; text, else NaN */
+    double bits_per_byte; /* of the targets, label smoothing left aside; text, else NaN */
     int64_t num_targets;
     uint64_t duration_ns;
     char weights_hash[LG_WEIGHTS_HASH_CHARS];

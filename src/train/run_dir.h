@@ -15,6 +15,7 @@
 #define LGI_RUN_METRICS "metrics.jsonl"
 #define LGI_RUN_TIMELINE "timeline.json"
 #define LGI_RUN_TIMELINE_SVG "timeline.svg"
+#define LGI_RUN_TIMELINE_CSV "timeline.csv"
 #define LGI_RUN_TRACE "trace.json"
 #define LGI_RUN_REPORT "report.html"
 #define LGI_RUN_SAMPLE "sample.txt"

@@ -98,6 +98,10 @@ static lg_status fill_record(lg_record *record, lgi_run *run, const char *state,
     const lg_trainer_info info = lg_trainer_about(run->job->trainer);
     char now[32];
     LG_TRY(lg_record_set_text(record, "name", run->recipe->run.name));
+    LG_TRY(lg_record_set_text(record, "model", lg_model_kind_name(run->recipe->model.kind)));
+    LG_TRY(lg_record_set_text(record, "dataset",
+                              run->recipe->data.kind == LG_DATA_IDX ? run->recipe->data.train_images
+                                                                    : run->recipe->data.text));
     LG_TRY(lg_record_set_text(record, "state", state));
     if (message != NULL) {
         LG_TRY(lg_record_set_text(record, "message", message));
@@ -229,19 +233,23 @@ static lg_status save_timelines(const lgi_run *run, const lg_timeline *planned,
     const lg_timeline_panel panels[2] = {{"planned", planned}, {"measured", measured}};
     const int num_panels = measured != NULL ? 2 : 1;
     char *svg_path = NULL;
+    char *csv_path = NULL;
     char *trace_path = NULL;
     char *json_path = NULL;
     LG_TRY_GOTO(lgi_run_dir_file(&svg_path, &run->dir, LGI_RUN_TIMELINE_SVG));
+    LG_TRY_GOTO(lgi_run_dir_file(&csv_path, &run->dir, LGI_RUN_TIMELINE_CSV));
     LG_TRY_GOTO(lgi_run_dir_file(&trace_path, &run->dir, LGI_RUN_TRACE));
     LG_TRY_GOTO(lgi_run_dir_file(&json_path, &run->dir, LGI_RUN_TIMELINE));
     LG_TRY_GOTO(
         lg_timeline_save_svg(svg_path, run->recipe->run.name, graph, plan, panels, num_panels));
+    LG_TRY_GOTO(lg_timeline_save_csv(csv_path, graph, plan, panels, num_panels));
     LG_TRY_GOTO(lg_timeline_save_trace(trace_path, graph, plan, panels, num_panels));
     if (measured != NULL) {
         LG_TRY_GOTO(lg_timeline_save(measured, graph, json_path));
     }
 out:
     lgi_free(svg_path);
+    lgi_free(csv_path);
     lgi_free(trace_path);
     lgi_free(json_path);
     return status;

@@ -22,7 +22,7 @@ refused "a word too many" 2 "'gpt.yaml' is one word too many" train cnn.yaml gpt
 
 # --- train
 train cnn.yaml run.dir=cnn
-for file in run.json metrics.jsonl recipe.yaml plan.json costs.json timeline.json timeline.svg trace.json report.html \
+for file in run.json metrics.jsonl recipe.yaml plan.json costs.json timeline.json timeline.svg timeline.csv trace.json report.html \
     checkpoints/latest checkpoints/step-000020/model.safetensors; do
     check "train writes $file" test -s cnn/$file
 done
