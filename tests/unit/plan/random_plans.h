@@ -348,6 +348,7 @@ static inline lg_plan *random_lanes(const lg_graph *graph, uint64_t seed, bool s
     const int num_edges = lg_graph_num_edges(graph);
     const lg_edge *edges = lg_graph_edges(graph);
     const int num_lanes = 1 + rnd_below(&state, 3);
+    const lg_graph_opts *opts = lg_graph_options(graph);
     lg_plan *plan = NULL;
     assert_ok(lgi_plan_init(&plan, graph, "random", num_lanes));
     int *const lag = calloc((size_t)num_ops, sizeof *lag);
@@ -360,7 +361,7 @@ static inline lg_plan *random_lanes(const lg_graph *graph, uint64_t seed, bool s
     }
     for (int i = 0; i < num_lanes; i++) {
         lg_lane *const lane = &plan->lanes[i];
-        lane->num_cores = 1 + rnd_below(&state, 2);
+        lane->num_cores = opts->widths[rnd_below(&state, opts->num_widths)];
         lane->first_core = share_cores ? 0 : 2 * i;
         assert_ok(lgi_calloc(&lane->entries, (size_t)num_ops + 1, sizeof *lane->entries));
     }
