@@ -285,7 +285,7 @@ static inline lg_graph *random_graph(uint64_t seed)
         static const int64_t sizes[] = {4096, 4096, 1000, 64, 300};
         g->num_inputs[l] = l == 0 ? 0 : l > 2 && rnd_chance(&g->state, 35) ? 2 : 1;
         g->inputs[l][0] = l - 1;
-        g->inputs[l][1] = l > 1 ? rnd_below(&g->state, l - 1) : 0;
+        g->inputs[l][1] = l > 1 ? rnd_below(&g->state, l) : 0;
         g->layer_bytes[l] = sizes[rnd_below(&g->state, 5)];
         g->has_param[l] = rnd_chance(&g->state, 65);
         g->is_joint[l] = rnd_chance(&g->state, 25);

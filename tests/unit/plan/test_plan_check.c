@@ -446,6 +446,59 @@ static void ill_formed_plans_are_refused(void **state)
     with_plans(make_ill_formed);
 }
 
+/* Writes x, then y over x by an op that says it may, then reads what `last_reads` says. */
+static lg_status check_takeover(int64_t y_bytes, bool reads_twice, int last_reads)
+{
+    const lg_value_info values[] = {
+        {.name = "x", .kind = LG_VALUE_ACTIVATION, .bytes = 256},
+        {.name = "y", .kind = LG_VALUE_ACTIVATION, .bytes = y_bytes},
+    };
+    const lg_operand make[] = {{.value = 0, .access = LG_ACCESS_WRITE}};
+    const lg_operand over[] = {{.value = 0, .access = LG_ACCESS_READ},
+                               {.value = 1, .access = LG_ACCESS_WRITE},
+                               {.value = 0, .access = LG_ACCESS_READ}};
+    const lg_operand last[] = {{.value = last_reads, .access = LG_ACCESS_READ}};
+    const lg_op_info ops[] = {
+        {.num_operands = 1, .operands = make, .inplace_read = -1, .inplace_write = -1},
+        {.num_operands = reads_twice ? 3 : 2,
+         .operands = over,
+         .inplace_read = 0,
+         .inplace_write = 1},
+        {.num_operands = 1, .operands = last, .inplace_read = -1, .inplace_write = -1},
+    };
+    const lg_graph_opts opts = lg_graph_opts_default();
+    lg_graph *graph = NULL;
+    lg_plan *plan = NULL;
+    assert_ok(lgi_graph_from_records(&graph, &opts, values, 2, ops, 3));
+    assert_ok(lgi_plan_init(&plan, graph, "test", 1));
+    plan->lanes[0].num_cores = 1;
+    plan->lanes[0].num_entries = 3;
+    assert_ok(lgi_calloc(&plan->lanes[0].entries, 3, sizeof(lg_plan_entry)));
+    for (int i = 0; i < 3; i++) {
+        plan->lanes[0].entries[i].op = i;
+    }
+    assert_ok(lgi_plan_place(plan, graph));
+    assert_ok(lg_plan_check(plan, graph, 0));
+    const bool is_taken_over = plan->values[0].offset_bytes[0] == plan->values[1].offset_bytes[0];
+    plan->values[0].offset_bytes[0] = 0;
+    plan->values[1].offset_bytes[0] = 0;
+    plan->peak_bytes[0] = y_bytes > 256 ? y_bytes : 256;
+    const lg_status status = lg_plan_check(plan, graph, 0);
+    assert_true(is_taken_over == (status == LG_OK)); /* planner and checker agree */
+    lg_plan_destroy(plan);
+    lg_graph_destroy(graph);
+    return status;
+}
+
+static void memory_is_taken_over_only_by_the_last_reader_and_only_alike(void **state)
+{
+    (void)state;
+    assert_ok(check_takeover(256, false, 1));
+    assert_fails(LG_INVALID_ARG, "'x'", check_takeover(256, false, 0)); /* read once more */
+    assert_fails(LG_INVALID_ARG, "'x'", check_takeover(256, true, 1));  /* by two operands */
+    assert_fails(LG_INVALID_ARG, "'x'", check_takeover(192, false, 1)); /* of other sizes */
+}
+
 static void a_lagging_writer_of_an_output_is_refused(void **state)
 {
     (void)state;
@@ -489,6 +542,7 @@ int main(void)
         cmocka_unit_test(wrong_slots_and_offsets_are_named),
         cmocka_unit_test(ops_that_can_overlap_on_shared_cores_are_found),
         cmocka_unit_test(ill_formed_plans_are_refused),
+        cmocka_unit_test(memory_is_taken_over_only_by_the_last_reader_and_only_alike),
         cmocka_unit_test(a_lagging_writer_of_an_output_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

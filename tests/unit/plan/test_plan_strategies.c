@@ -1,7 +1,8 @@
 /* Strategies: proved, within budgets and options, never slower than the textbook, and quick. */
 #include "random_plans.h"
 
-#include "base/clock.h"
+#include <time.h>
+
 #include "leapgrad/models.h"
 
 /* Simulated times of equal plans agree to the last bits only. */
@@ -355,21 +356,22 @@ static void planning_a_resnet_20_takes_well_under_50_ms(void **state)
     const lg_machine machine = two_cores();
     const lg_strategy_opts opts = lg_strategy_opts_default();
     lg_costs *costs = NULL;
-    uint64_t best_ns = UINT64_MAX;
+    double best_s = 1e9;
     assert_ok(lg_costs_create(&costs, graph));
     lg_costs_estimate(costs, graph, &machine);
-    for (int i = 0; i < 5; i++) { /* the best of five: the machine has other things to do */
+    for (int i = 0; i < 5;
+         i++) { /* processor time, the best of five: the machine has other things to do */
         lg_plan *plan = NULL;
-        const uint64_t begin_ns = lgi_clock_ns();
+        const clock_t begin = clock();
         assert_ok(lg_plan_create(&plan, "out-of-order", graph, &machine, costs, &opts));
-        const uint64_t ns = lgi_clock_ns() - begin_ns;
-        best_ns = ns < best_ns ? ns : best_ns;
+        const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        best_s = seconds < best_s ? seconds : best_s;
         lg_plan_destroy(plan);
     }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    assert_true(best_ns < 2000000000u); /* sanitizers cost more than a factor of ten */
+    assert_true(best_s < 2.0); /* sanitizers cost more than a factor of ten */
 #else
-    assert_true(best_ns < 50000000u);
+    assert_true(best_s < 0.05);
 #endif
     lg_costs_destroy(costs);
     lg_graph_destroy(graph);
