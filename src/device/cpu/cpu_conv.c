@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "device/cpu/cpu_depthwise.h"
 #include "device/cpu/cpu_kernel.h"
 #include "device/cpu/cpu_matmul.h"
 
@@ -25,6 +26,7 @@ typedef struct conv_layer {
     lgi_cpu_layer base;
     bool is_matmul; /* dense 1x1: a product of matrices */
     lgi_cpu_matmul matmul;
+    bool has_own_weight_grad; /* cpu_depthwise.h */
     bool has_bias;
     int64_t weights_bytes; /* stored, and so is the gradient */
     conv_phase phases[LGI_NUM_PHASES][LG_MAX_WIDTHS];
@@ -264,6 +266,50 @@ out:
     return status;
 }
 
+/* Whether the weights are stored in blocks of channels as cpu_depthwise.h wants them. */
+static bool is_stored_for_depthwise(const conv_problem *problem)
+{
+    const dnnl_memory_desc_t *stored = &problem->stored;
+    const dnnl_blocking_desc_t *blocking = &stored->format_desc.blocking;
+    const int last = stored->ndims - 1;
+    return lgi_cpu_is_depthwise(problem->layer) && problem->groups > 1 &&
+           blocking->inner_nblks == 1 && blocking->inner_idxs[0] == 0 &&
+           blocking->inner_blks[0] == LGI_CPU_DEPTHWISE_LANES &&
+           blocking->strides[last] == LGI_CPU_DEPTHWISE_LANES &&
+           blocking->strides[last - 1] == LGI_CPU_DEPTHWISE_LANES * stored->dims[last] &&
+           blocking->strides[0] ==
+               LGI_CPU_DEPTHWISE_LANES * stored->dims[last] * stored->dims[last - 1];
+}
+
+/* Whether oneDNN has a depthwise kernel that writes the weight gradient as stored. */
+static lg_status has_depthwise_kernel(const conv_problem *problem, bool *out)
+{
+    static const char name[] = "jit_dw";
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    LG_TRY(create_hint(&hint, problem));
+    const lg_status status = create_phase_desc(&desc, problem, LGI_PHASE_WEIGHT_GRAD, hint);
+    *out = status == LG_OK && strncmp(lgi_cpu_desc_name(desc), name, sizeof name - 1) == 0;
+    (void)dnnl_primitive_desc_destroy(hint);
+    if (desc != NULL) {
+        (void)dnnl_primitive_desc_destroy(desc);
+    }
+    return status;
+}
+
+static lg_status choose_weight_grad(conv_layer *conv, const conv_problem *problem,
+                                    const lgi_layer_spec *spec, const lgi_layer_facts *facts)
+{
+    const bool is_possible = spec->mode == LG_GRAPH_TRAIN && is_stored_for_depthwise(problem) &&
+                             facts->in[0].id == lgi_cpu_channels_last(&conv->base.in_shape);
+    bool has_kernel = true;
+    if (is_possible) {
+        LG_TRY(has_depthwise_kernel(problem, &has_kernel));
+    }
+    conv->has_own_weight_grad = !has_kernel;
+    return LG_OK;
+}
+
 /* --- primitives ---------------------------------------------------------------------------------------------------- */
 
 static lg_status create_phase(conv_layer *conv, const conv_problem *problem, lgi_phase phase,
@@ -310,7 +356,9 @@ static lg_status create_width(conv_layer *conv, const conv_problem *problem,
         if (spec->needs_input_grad) {
             LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_INPUT_GRAD, width_idx, hint));
         }
-        LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_WEIGHT_GRAD, width_idx, hint));
+        if (!conv->has_own_weight_grad) {
+            LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_WEIGHT_GRAD, width_idx, hint));
+        }
     }
 out:
     (void)dnnl_primitive_desc_destroy(hint);
@@ -334,6 +382,11 @@ static void set_workspaces(const conv_layer *conv, lgi_layer_facts *facts)
         for (int phase = 0; phase < LGI_NUM_PHASES; phase++) {
             facts->phases[phase].workspace_bytes[w] = sum_offset(conv, (lgi_phase)phase, w);
         }
+        if (conv->has_own_weight_grad) {
+            facts->phases[LGI_PHASE_WEIGHT_GRAD].workspace_bytes[w] =
+                lgi_cpu_depthwise_workspace_bytes(&conv->base);
+            continue;
+        }
         facts->phases[LGI_PHASE_WEIGHT_GRAD].workspace_bytes[w] =
             bias_offset(conv, LGI_PHASE_WEIGHT_GRAD, w) +
             (conv->has_bias ? conv->base.attrs->num_outputs * (int64_t)sizeof(float) : 0);
@@ -348,6 +401,7 @@ static lg_status prepare_primitives(conv_layer *conv, const lgi_layer_spec *spec
     LG_TRY(fill_problem(&problem, &conv->base, spec));
     LG_TRY(choose_images(&problem, spec, facts));
     LG_TRY(choose_weights(conv, &problem, spec, facts));
+    LG_TRY(choose_weight_grad(conv, &problem, spec, facts));
     for (int w = 0; w < conv->base.num_widths; w++) {
         (void)lgi_cpu_set_threads(conv->base.widths[w]);
         LG_TRY(create_width(conv, &problem, spec, w));
@@ -449,6 +503,10 @@ static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, cons
     const conv_phase *phase = &conv->phases[LGI_PHASE_WEIGHT_GRAD][width_idx];
     if (conv->is_matmul) {
         return lgi_cpu_matmul_weight_grad(&conv->matmul, layer->widths[width_idx], io, layer->name);
+    }
+    if (conv->has_own_weight_grad) {
+        lgi_cpu_depthwise_weight_grad(layer, layer->widths[width_idx], io);
+        return LG_OK;
     }
     char *workspace = io->workspace;
     const bool adds_weights = io->dparam[0] == NULL || io->accumulates_param[0];

@@ -111,6 +111,8 @@ static const device_case cases[] = {
     {CONV("groups of 3 to 2 channels", 2, 9, 6, 5, 6, 3, true, SQUARE(3, 1, 1))},
     {CONV("depthwise 3x3", 2, 17, 7, 7, 17, 17, false, SQUARE(3, 1, 1))},
     {CONV("depthwise 5x5 stride 2, 16 channels", 2, 16, 9, 9, 16, 16, true, SQUARE(5, 2, 2))},
+    {CONV("depthwise 5x5, 20 channels", 3, 20, 7, 7, 20, 20, true, SQUARE(5, 1, 2))},
+    {CONV("depthwise 5x5, 6 channels", 2, 6, 5, 6, 6, 6, false, SQUARE(5, 1, 2))},
     {CONV("depthwise, 2 outputs a channel", 2, 5, 6, 6, 10, 5, true, SQUARE(3, 1, 1))},
     {CONV("asymmetric window, stride, padding", 2, 4, 8, 11, 6, 1, true,
           {{2, 5}, {1, 3}, {0, 3}, {1, 1}, {1, 1}})},
