@@ -49,10 +49,11 @@ typedef struct lg_resnet_imagenet_opts {
     lg_shape input;
     int64_t num_classes;
     int64_t depth; /* 50, 101, 152 */
+    int64_t width; /* inner channels of the first stage's blocks; 64 in the paper */
     double label_smoothing;
 } lg_resnet_imagenet_opts;
 
-/** [3,224,224], 1000 classes, depth 50. */
+/** [3,224,224], 1000 classes, depth 50, width 64. */
 LG_API lg_resnet_imagenet_opts lg_resnet_imagenet_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_model_resnet_imagenet(lg_model **out,
                                                        const lg_resnet_imagenet_opts *opts);

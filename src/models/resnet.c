@@ -14,7 +14,7 @@ lg_resnet_opts lg_resnet_opts_default(void)
 lg_resnet_imagenet_opts lg_resnet_imagenet_opts_default(void)
 {
     return (lg_resnet_imagenet_opts){
-        .input = LG_SHAPE(3, 224, 224), .num_classes = 1000, .depth = 50};
+        .input = LG_SHAPE(3, 224, 224), .num_classes = 1000, .depth = 50, .width = 64};
 }
 
 /* Convolution and batch norm `idx` of a block. */
@@ -132,6 +132,7 @@ lg_status lg_model_resnet_imagenet(lg_model **out, const lg_resnet_imagenet_opts
             num_blocks = imagenet_depths[i].num_blocks;
         }
     }
+    LG_TRY(lgi_check_option("resnet", "width", opts->width, 1, 65536));
     if (num_blocks == NULL) {
         LG_FAIL(LG_INVALID_ARG, "resnet: depth is %lld, not one of 50, 101, 152",
                 (long long)opts->depth);
@@ -139,7 +140,7 @@ lg_status lg_model_resnet_imagenet(lg_model **out, const lg_resnet_imagenet_opts
 
     lgi_builder b;
     lgi_builder_init(&b);
-    const lgi_conv first = {.num_outputs = 64, .kernel = 7, .stride = 2};
+    const lgi_conv first = {.num_outputs = opts->width, .kernel = 7, .stride = 2};
     int x = lgi_add_input(&b, "image", 0, LG_DTYPE_F32, &opts->input);
     x = lgi_add_conv(&b, "conv1", x, &first);
     x = lgi_add_batch_norm(&b, "bn1", x, BN_EPSILON, BN_MOMENTUM);
@@ -148,7 +149,7 @@ lg_status lg_model_resnet_imagenet(lg_model **out, const lg_resnet_imagenet_opts
     for (int stage = 0; stage < 4; stage++) {
         for (int block = 0; block < num_blocks[stage]; block++) {
             const int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-            x = add_bottleneck(&b, stage + 1, block, x, (int64_t)64 << stage, stride);
+            x = add_bottleneck(&b, stage + 1, block, x, opts->width << stage, stride);
         }
     }
     add_head(&b, x, opts->num_classes, opts->label_smoothing);

@@ -19,6 +19,7 @@ enum {
     NUM_SAMPLES = 4,
     NUM_STEPS = 20,
     IMAGE_SIDE = 8,
+    LARGE_SIDE = 64, /* for models that divide it by 32 */
     NUM_CLASSES = 3,
     CONTEXT = 8,
     VOCAB_SIZE = 11
@@ -28,6 +29,8 @@ enum {
 #define LEARNED_FRAC 0.6
 
 static const lg_shape image_shape = {3, {2, IMAGE_SIDE, IMAGE_SIDE}};
+
+static const lg_shape large_shape = {3, {2, LARGE_SIDE, LARGE_SIDE}};
 
 static void assert_ok(lg_status status)
 {
@@ -103,7 +106,7 @@ static void assert_learns(lg_model *model, double lr, const void *const *tensors
 
 static void assert_learns_images(lg_model *model, double lr)
 {
-    static float images[NUM_SAMPLES * 2 * IMAGE_SIDE * IMAGE_SIDE];
+    static float images[NUM_SAMPLES * 2 * LARGE_SIDE * LARGE_SIDE];
     static const int32_t labels[NUM_SAMPLES] = {0, 2, 1, 2};
     const lgi_random random = lgi_random_stream(5, LGI_RANDOM_AUGMENT, 0, 0, 0);
     for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
@@ -139,6 +142,24 @@ static void resnet_learns_a_batch(void **state)
     const lg_resnet_opts opts = {
         .input = image_shape, .num_classes = NUM_CLASSES, .depth = 8, .width = 4};
     assert_ok(lg_model_resnet(&model, &opts));
+    assert_learns_images(model, 0.01);
+}
+
+static void imagenet_models_learn_a_batch(void **state)
+{
+    (void)state;
+    lg_model *model = NULL;
+    const lg_resnet_imagenet_opts resnet = {
+        .input = large_shape, .num_classes = NUM_CLASSES, .depth = 50, .width = 4};
+    assert_ok(lg_model_resnet_imagenet(&model, &resnet));
+    assert_learns_images(model, 0.01);
+    const lg_densenet_imagenet_opts densenet = {
+        .input = large_shape, .num_classes = NUM_CLASSES, .depth = 121, .growth = 2};
+    assert_ok(lg_model_densenet_imagenet(&model, &densenet));
+    assert_learns_images(model, 0.01);
+    const lg_mobilenetv3_opts mobilenet = {
+        .input = large_shape, .num_classes = NUM_CLASSES, .width_mult = 0.1, .drop_prob = 0.1};
+    assert_ok(lg_model_mobilenetv3_large(&model, &mobilenet));
     assert_learns_images(model, 0.01);
 }
 
@@ -221,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resnet_learns_a_batch),
+        cmocka_unit_test(imagenet_models_learn_a_batch),
         cmocka_unit_test(densenet_learns_a_batch),
         cmocka_unit_test(mobilenetv3_learns_a_batch),
         cmocka_unit_test(vgg_learns_a_batch_with_and_without_batch_norm),
