@@ -47,22 +47,61 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     return LG_OK;
 }
 
+/*
+ * Sums over a row: CHAINS partial sums side by side, so that one addition need not wait for the one before.
+ */
+#define CHAINS 64
+
+static inline __attribute__((always_inline)) float add_chains(const float *chains)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < CHAINS; i++) {
+        sum += chains[i];
+    }
+    return sum;
+}
+
+static float row_sum(const float *x, int64_t features)
+{
+    float chains[CHAINS] = {0};
+    int64_t c = 0;
+    for (; c + CHAINS <= features; c += CHAINS) {
+        LGI_CPU_SIMD
+        for (int i = 0; i < CHAINS; i++) {
+            chains[i] += x[c + i];
+        }
+    }
+    for (int i = 0; c + i < features; i++) {
+        chains[i] += x[c + i];
+    }
+    return add_chains(chains);
+}
+
+static float row_squares(const float *x, int64_t features, float mean)
+{
+    float chains[CHAINS] = {0};
+    int64_t c = 0;
+    for (; c + CHAINS <= features; c += CHAINS) {
+        LGI_CPU_SIMD
+        for (int i = 0; i < CHAINS; i++) {
+            const float d = x[c + i] - mean;
+            chains[i] += d * d;
+        }
+    }
+    for (int i = 0; c + i < features; i++) {
+        const float d = x[c + i] - mean;
+        chains[i] += d * d;
+    }
+    return add_chains(chains);
+}
+
 /* x may be y. */
 static void forward_row(const float *x, const float *restrict weight, const float *restrict bias,
                         float *y, int64_t features, float epsilon, float *stash)
 {
-    float sum = 0.0f;
-    float squares = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < features; c++) {
-        sum += x[c];
-    }
-    const float mean = sum / (float)features;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < features; c++) {
-        const float d = x[c] - mean;
-        squares += d * d;
-    }
+    const float mean = row_sum(x, features) / (float)features;
+    const float squares = row_squares(x, features, mean);
     const float inv = (float)(1.0 / sqrt((double)squares / (double)features + (double)epsilon));
     LGI_CPU_SIMD
     for (int64_t c = 0; c < features; c++) {
