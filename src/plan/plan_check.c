@@ -174,7 +174,7 @@ static lg_status check_lane_pair(const lgi_order *order, const lg_plan *plan, co
     const lg_lane *const lane_b = &plan->lanes[b];
     for (int pos = 0; pos < lane_a->num_entries; pos++) {
         const int op = lane_a->entries[pos].op;
-        const int num_before = order->clock[(size_t)op * (size_t)order->num_lanes + (size_t)b];
+        const int num_before = lgi_order_clock(order, op)[order->local_lane[b]];
         if (num_before == lane_b->num_entries) {
             continue;
         }
@@ -208,13 +208,17 @@ lg_status lg_plan_check(const lg_plan *plan, const lg_graph *graph, int64_t memo
                 (long long)memory_bytes);
     }
     LG_TRY(lgi_plan_check_lanes(plan, graph));
-    lgi_order order;
-    LG_TRY(lgi_order_init(&order, plan, graph));
     lg_status status = LG_OK;
+    lgi_order order = {0};
+    lgi_groups groups = {0};
+    LG_TRY_GOTO(lgi_groups_init(&groups, graph));
+    LG_TRY_GOTO(lgi_groups_check_collectives(&groups, plan, graph));
+    LG_TRY_GOTO(lgi_order_init(&order, &groups, plan, graph));
     LG_TRY_GOTO(check_outputs(&order, graph));
     LG_TRY_GOTO(check_shared_cores(&order, plan, graph));
     LG_TRY_GOTO(lgi_plan_check_memory(&order, plan, graph, memory_bytes));
 out:
     lgi_order_deinit(&order);
+    lgi_groups_deinit(&groups);
     return status;
 }

@@ -5,7 +5,7 @@
 #include "plan/plan_order.h"
 
 /* Bounds that keep the work on a hostile plan small; real ones stay far below. */
-#define LGI_MAX_LANES 1024
+#define LGI_MAX_LANES 16384
 #define LGI_MAX_CORES 4096
 
 /* Placements in range, live values apart, peaks as stated and within `memory_bytes` (0: not limited). */

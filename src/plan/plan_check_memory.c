@@ -1,11 +1,12 @@
 /*
- * The checker's memory part. Independent of the planner: it does not rebuild a placement, it replays one.
+ * The checker's memory part, rank by rank. Independent of the planner: it does not rebuild a placement, it replays one.
  *
  * Replay: three steps' runs of every value and workspace ("stays") are sorted by when they begin in one total order that
  * agrees with happens-before, and painted one after another over their bytes. A stay must be wholly after whatever it
  * paints over. That is enough: "wholly after" is transitive, so if neighbours in time on a byte are in order then all
  * on that byte are; and a stay that is wholly after another one also begins after it. Three steps show every pair of
- * neighbouring steps in both turns of a two-slot value. The paint is a segment tree whose uniform nodes are handled at
+ * neighbouring steps in both turns of a two-slot value; on a rank where nothing lags, steps are apart and one will do. The
+ * paint is a segment tree whose uniform nodes are handled at
  * once: O(n log n) comparisons.
  */
 #include <stdlib.h>
@@ -25,6 +26,8 @@ typedef struct stay {
     int op;
     int step; /* -1: persistent */
     int rank;
+    int first_iteration; /* of its ops */
+    int last_iteration;
     int64_t first; /* when it begins and ends in the total order */
     int64_t last;
     int64_t begin_bytes;
@@ -36,8 +39,10 @@ typedef struct checker {
     const lg_plan *plan;
     const lg_graph *graph;
     lgi_accesses accesses;
-    stay *stays;
+    lgi_by_rank by_rank;
+    stay *stays; /* of the rank at hand */
     int num_stays;
+    int num_steps;   /* replayed on the rank at hand */
     int64_t *bounds; /* all begins and ends of one rank, ascending, no two alike */
     int num_bounds;
     int *paint; /* segment tree over the gaps between bounds */
@@ -86,6 +91,9 @@ static lg_status check_wholly_before(const checker *self, const stay *x, const s
                 y->value < 0 ? "workspace of " : "", stay_name(self, x_is_persistent ? y : x),
                 (long long)y->begin_bytes, (long long)y->end_bytes, x->rank,
                 stay_name(self, x_is_persistent ? x : y));
+    }
+    if (x->last_iteration < y->first_iteration && x->step < y->first_iteration) {
+        return LG_OK; /* the rank's iterations keep them apart, and an output has been read */
     }
     int num_x = 0;
     int num_y = 0;
@@ -188,14 +196,12 @@ static int bound_idx(const checker *self, int64_t bytes)
     return lo;
 }
 
-static lg_status check_rank(checker *self, int rank)
+static lg_status paint_stays(checker *self)
 {
     int num = 0;
     for (int i = 0; i < self->num_stays; i++) {
-        if (self->stays[i].rank == rank) {
-            self->bounds[num++] = self->stays[i].begin_bytes;
-            self->bounds[num++] = self->stays[i].end_bytes;
-        }
+        self->bounds[num++] = self->stays[i].begin_bytes;
+        self->bounds[num++] = self->stays[i].end_bytes;
     }
     qsort(self->bounds, (size_t)num, sizeof *self->bounds, compare_i64);
     self->num_bounds = 0;
@@ -213,9 +219,6 @@ static lg_status check_rank(checker *self, int rank)
     }
     for (int i = 0; i < self->num_stays; i++) {
         const stay *const s = &self->stays[i];
-        if (s->rank != rank) {
-            continue;
-        }
         const int begin = bound_idx(self, s->begin_bytes);
         const int end = bound_idx(self, s->end_bytes);
         int last_checked = PAINT_NONE;
@@ -255,6 +258,9 @@ static void add_stay(checker *self, stay s)
                            self->order->linear[ops[i]];
         s.first = i == 0 || at < s.first ? at : s.first;
         s.last = i == 0 || at > s.last ? at : s.last;
+        const int iteration = s.step + self->order->lag[ops[i]];
+        s.first_iteration = i == 0 || iteration < s.first_iteration ? iteration : s.first_iteration;
+        s.last_iteration = i == 0 || iteration > s.last_iteration ? iteration : s.last_iteration;
     }
     if (num_ops > 0 || s.step < 0) {
         self->stays[self->num_stays++] = s;
@@ -287,8 +293,8 @@ static lg_status add_value(checker *self, int value)
     if (placement->num_slots == 0) {
         return LG_OK;
     }
-    for (int step = info->is_persistent ? -1 : 0; step < (info->is_persistent ? 0 : NUM_STEPS);
-         step++) {
+    for (int step = info->is_persistent ? -1 : 0;
+         step < (info->is_persistent ? 0 : self->num_steps); step++) {
         const int64_t offset =
             placement->offset_bytes[placement->num_slots == 2 && step >= 0 ? step % 2 : 0];
         add_stay(self, (stay){.value = value,
@@ -317,7 +323,7 @@ static lg_status add_workspace(checker *self, int op)
         return LG_OK;
     }
     LG_TRY(check_range(self, "workspace of ", info->name, offset, num_bytes, info->rank));
-    for (int step = 0; step < NUM_STEPS; step++) {
+    for (int step = 0; step < self->num_steps; step++) {
         add_stay(self, (stay){.value = -1,
                               .op = op,
                               .step = step,
@@ -338,25 +344,42 @@ static int compare_stays(const void *a, const void *b)
     return (x->last > y->last) - (x->last < y->last);
 }
 
-static lg_status check_peaks(const checker *self, int64_t memory_bytes)
+static lg_status check_peak(const checker *self, int rank, int64_t memory_bytes)
 {
-    for (int rank = 0; rank < self->plan->num_ranks; rank++) {
-        int64_t peak = 0;
-        for (int i = 0; i < self->num_stays; i++) {
-            const stay *const s = &self->stays[i];
-            peak = s->rank == rank && s->end_bytes > peak ? s->end_bytes : peak;
-        }
-        if (self->plan->peak_bytes[rank] != peak) {
-            LG_FAIL(LG_INVALID_ARG,
-                    "rank %d: the stated peak is %lld bytes, the placements end at %lld", rank,
-                    (long long)self->plan->peak_bytes[rank], (long long)peak);
-        }
-        if (memory_bytes > 0 && peak > memory_bytes) {
-            LG_FAIL(LG_INVALID_ARG, "rank %d: the peak is %lld bytes, over the budget of %lld",
-                    rank, (long long)peak, (long long)memory_bytes);
-        }
+    int64_t peak = 0;
+    for (int i = 0; i < self->num_stays; i++) {
+        const stay *const s = &self->stays[i];
+        peak = s->end_bytes > peak ? s->end_bytes : peak;
+    }
+    if (self->plan->peak_bytes[rank] != peak) {
+        LG_FAIL(LG_INVALID_ARG,
+                "rank %d: the stated peak is %lld bytes, the placements end at %lld", rank,
+                (long long)self->plan->peak_bytes[rank], (long long)peak);
+    }
+    if (memory_bytes > 0 && peak > memory_bytes) {
+        LG_FAIL(LG_INVALID_ARG, "rank %d: the peak is %lld bytes, over the budget of %lld", rank,
+                (long long)peak, (long long)memory_bytes);
     }
     return LG_OK;
+}
+
+static lg_status check_rank(checker *self, int rank, int64_t memory_bytes)
+{
+    const lgi_by_rank *const lists = &self->by_rank;
+    self->num_stays = 0;
+    self->num_steps = 1;
+    for (int i = lists->op_begin[rank]; i < lists->op_begin[rank + 1]; i++) {
+        self->num_steps = self->order->lag[lists->ops[i]] != 0 ? NUM_STEPS : self->num_steps;
+    }
+    for (int i = lists->value_begin[rank]; i < lists->value_begin[rank + 1]; i++) {
+        LG_TRY(add_value(self, lists->values[i]));
+    }
+    for (int i = lists->op_begin[rank]; i < lists->op_begin[rank + 1]; i++) {
+        LG_TRY(add_workspace(self, lists->ops[i]));
+    }
+    LG_TRY(check_peak(self, rank, memory_bytes));
+    qsort(self->stays, (size_t)self->num_stays, sizeof *self->stays, compare_stays);
+    return paint_stays(self);
 }
 
 lg_status lgi_plan_check_memory(const lgi_order *order, const lg_plan *plan, const lg_graph *graph,
@@ -364,24 +387,24 @@ lg_status lgi_plan_check_memory(const lgi_order *order, const lg_plan *plan, con
 {
     lg_status status = LG_OK;
     checker self = {.order = order, .plan = plan, .graph = graph};
-    const size_t max_stays = ((size_t)plan->num_values + (size_t)plan->num_ops) * NUM_STEPS;
+    size_t max_stays = 0;
     LG_TRY_GOTO(lgi_accesses_init(&self.accesses, graph));
-    LG_TRY_GOTO(lgi_calloc(&self.stays, max_stays, sizeof *self.stays));
-    for (int value = 0; value < plan->num_values; value++) {
-        LG_TRY_GOTO(add_value(&self, value));
-    }
-    for (int op = 0; op < plan->num_ops; op++) {
-        LG_TRY_GOTO(add_workspace(&self, op));
-    }
-    LG_TRY_GOTO(check_peaks(&self, memory_bytes));
-    qsort(self.stays, (size_t)self.num_stays, sizeof *self.stays, compare_stays);
-    LG_TRY_GOTO(lgi_calloc(&self.bounds, 2 * (size_t)self.num_stays, sizeof *self.bounds));
-    LG_TRY_GOTO(lgi_calloc(&self.paint, 8 * (size_t)self.num_stays, sizeof *self.paint));
+    LG_TRY_GOTO(lgi_by_rank_init(&self.by_rank, graph));
     for (int rank = 0; rank < plan->num_ranks; rank++) {
-        LG_TRY_GOTO(check_rank(&self, rank));
+        const int num_things = self.by_rank.value_begin[rank + 1] - self.by_rank.value_begin[rank] +
+                               self.by_rank.op_begin[rank + 1] - self.by_rank.op_begin[rank];
+        const size_t num_stays = (size_t)num_things * NUM_STEPS;
+        max_stays = num_stays > max_stays ? num_stays : max_stays;
+    }
+    LG_TRY_GOTO(lgi_calloc(&self.stays, max_stays, sizeof *self.stays));
+    LG_TRY_GOTO(lgi_calloc(&self.bounds, 2 * max_stays, sizeof *self.bounds));
+    LG_TRY_GOTO(lgi_calloc(&self.paint, 8 * max_stays, sizeof *self.paint));
+    for (int rank = 0; rank < plan->num_ranks; rank++) {
+        LG_TRY_GOTO(check_rank(&self, rank, memory_bytes));
     }
 out:
     lgi_accesses_deinit(&self.accesses);
+    lgi_by_rank_deinit(&self.by_rank);
     lgi_free(self.stays);
     lgi_free(self.bounds);
     lgi_free(self.paint);

@@ -1,11 +1,12 @@
 /*
  * The memory planner: offsets for every value and workspace under the happens-before relation of the plan's lanes.
  *
- * Persistent values stand first. What is left are blocks: a workspace, a slot of a transient value, or a chain of
- * values that take over each other's memory in place. Blocks that can be alive at one time conflict; the conflicts are a
- * bit matrix, and blocks are placed one after another, each into the smallest gap between the conflicting ones
- * already placed that holds it (best fit). Several orders are tried; the search ends when one reaches the bytes
- * that are alive at one time anyway.
+ * Each rank has an arena. Persistent values stand first. What is left are blocks: a workspace, a slot of a transient value,
+ * or a chain of values that take over each other's memory in place. Blocks that can be alive at one time conflict; the
+ * conflicts are a bit matrix, and blocks are placed one after another, each into the smallest gap between the
+ * conflicting ones already placed that holds it (best fit). Several orders are tried; the search ends when one reaches the
+ * bytes that are alive at one time anyway. With several ranks, or very many blocks, a sweep over the total order comes
+ * first (plan_memory_sweep.c), and the rest only where it can gain something and the blocks are few.
  *
  * Whether one block is wholly before another is decided on summaries: by lag and lane, the last entry that accesses the
  * block and how many entries happen before all of its ops. O(lanes) a pair.
@@ -19,48 +20,35 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "plan/plan_make.h"
-#include "plan/plan_order.h"
+#include "plan/plan_memory.h"
 
-#define ALIGNMENT ((int64_t)64)
-#define NUM_LAGS 2
-/* Above this many blocks of a rank the conflicts are computed when asked for, not kept. */
+/* Above this many blocks of a rank a matrix of conflicts is too large. */
 #define MAX_MATRIX_BLOCKS 8192
+/* With several ranks: bound on the pairs of blocks that are looked at, over all ranks. */
+#define MAX_MATRIX_PAIRS ((int64_t)16 << 20)
 
-typedef struct block {
-    int value; /* the root of its chain, or -1: the workspace of `op` */
-    int op;
-    int slot; /* 0, 1; or -1: the only one */
-    int64_t num_bytes;
-    int64_t offset_bytes;
-    bool has_lag[NUM_LAGS];
-    bool is_output;      /* stays to the end of its step's iteration */
-    int first[NUM_LAGS]; /* in the total order of an iteration */
-    int last[NUM_LAGS];
-    int *
-        ends; /* [lag * num_lanes + lane]: 1 + position of the last entry that accesses it; 0: none */
-    int *starts; /* [lag * num_lanes + lane]: entries of the lane before all of its ops */
-} block;
+#define NUM_LAGS LGI_NUM_LAGS
+
+typedef lgi_block block;
 
 typedef struct placer {
     lg_plan *plan;
     const lg_graph *graph;
     lgi_order order;
+    lgi_groups groups;
     lgi_accesses accesses;
-    int *chain; /* by value: union-find parent: who takes over whose memory */
-    block *blocks;
+    lgi_by_rank by_rank;
+    int *chain;    /* by value: union-find parent: who takes over whose memory */
+    block *blocks; /* of the rank at hand */
     int num_blocks;
     int *summaries; /* storage of ends and starts */
     uint64_t *conflicts;
     size_t row_words;
-    int *sequence; /* block indices in the order of placing */
-    int *placed;   /* block indices by offset */
+    int64_t pairs_left; /* that may still be looked at */
+    int *sequence;      /* block indices in the order of placing */
+    int *placed;        /* block indices by offset */
     int64_t *best_offsets;
 } placer;
-
-static int64_t align_up(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
 
 /* --- chains: memory taken over in place ------------------------------------------------------------------------ */
 
@@ -117,11 +105,11 @@ static void chain_in_place(placer *self, int op)
 
 static void block_add_op(placer *self, block *b, int op)
 {
-    const size_t num_lanes = (size_t)self->order.num_lanes;
+    const size_t num_lanes = (size_t)self->order.stride;
     const int lag = self->order.lag[op];
     int *const ends = b->ends + (size_t)lag * num_lanes;
     int *const starts = b->starts + (size_t)lag * num_lanes;
-    const int *const clock = self->order.clock + (size_t)op * num_lanes;
+    const int *const clock = lgi_order_clock(&self->order, op);
     const int linear = self->order.linear[op];
     if (!b->has_lag[lag]) {
         b->has_lag[lag] = true;
@@ -135,7 +123,7 @@ static void block_add_op(placer *self, block *b, int op)
         starts[lane] = clock[lane] < starts[lane] ? clock[lane] : starts[lane];
     }
     const int end = self->order.pos[op] + 1;
-    int *const end_of_lane = &ends[self->order.lane[op]];
+    int *const end_of_lane = &ends[self->order.local_lane[self->order.lane[op]]];
     *end_of_lane = end > *end_of_lane ? end : *end_of_lane;
 }
 
@@ -148,7 +136,7 @@ static void block_add_value(placer *self, block *b, int value)
         b->is_output = true;
         b->has_lag[0] = true;
         b->last[0] = INT_MAX;
-        for (int lane = 0; lane < self->order.num_lanes; lane++) {
+        for (int lane = 0; lane < self->order.stride; lane++) {
             b->ends[lane] = INT_MAX;
         }
     }
@@ -157,7 +145,7 @@ static void block_add_value(placer *self, block *b, int value)
 /* Whether every op of `x` in step t ends before any op of `y` in step t + `later` starts. */
 static bool is_wholly_before(const placer *self, const block *x, const block *y, int later)
 {
-    const int num_lanes = self->order.num_lanes;
+    const int num_lanes = self->order.stride;
     for (int i = 0; i < NUM_LAGS; i++) {
         for (int k = 0; k < NUM_LAGS; k++) {
             if (!x->has_lag[i] || !y->has_lag[k] || i < later + k) {
@@ -205,7 +193,7 @@ static bool is_conflict(const placer *self, const block *x, const block *y)
 static block *new_block(placer *self, int64_t num_bytes)
 {
     block *const b = &self->blocks[self->num_blocks];
-    const size_t num = (size_t)NUM_LAGS * (size_t)self->order.num_lanes;
+    const size_t num = (size_t)NUM_LAGS * (size_t)self->order.stride;
     b->ends = self->summaries + 2 * num * (size_t)self->num_blocks;
     b->starts = b->ends + num;
     b->value = -1;
@@ -233,7 +221,7 @@ static void add_other_turn(placer *self)
 {
     block *const b = &self->blocks[self->num_blocks - 1];
     block *const other = new_block(self, b->num_bytes);
-    const size_t num = 2 * (size_t)NUM_LAGS * (size_t)self->order.num_lanes;
+    const size_t num = 2 * (size_t)NUM_LAGS * (size_t)self->order.stride;
     memcpy(other->ends, b->ends, num * sizeof *b->ends);
     int *const ends = other->ends;
     int *const starts = other->starts;
@@ -247,13 +235,15 @@ static void add_other_turn(placer *self)
 /* Blocks of one rank. `next_in_chain`: by value, the members of a chain as a list from its root. */
 static void make_blocks(placer *self, int rank, const int *next_in_chain)
 {
-    const size_t num = 2 * (size_t)NUM_LAGS * (size_t)self->order.num_lanes;
+    const size_t num = 2 * (size_t)NUM_LAGS * (size_t)self->order.stride;
     memset(self->blocks, 0, (size_t)self->num_blocks * sizeof *self->blocks);
     memset(self->summaries, 0, num * (size_t)self->num_blocks * sizeof *self->summaries);
     self->num_blocks = 0;
-    for (int value = 0; value < self->plan->num_values; value++) {
+    const lgi_by_rank *const lists = &self->by_rank;
+    for (int i = lists->value_begin[rank]; i < lists->value_begin[rank + 1]; i++) {
+        const int value = lists->values[i];
         const lg_value_info *const info = lg_graph_value(self->graph, value);
-        if (info->rank != rank || info->is_persistent || self->chain[value] != value ||
+        if (info->is_persistent || self->chain[value] != value ||
             self->accesses.begin[value] == self->accesses.begin[value + 1]) {
             continue;
         }
@@ -266,10 +256,8 @@ static void make_blocks(placer *self, int rank, const int *next_in_chain)
             add_other_turn(self);
         }
     }
-    for (int op = 0; op < self->plan->num_ops; op++) {
-        if (lg_graph_op(self->graph, op)->rank == rank) {
-            add_workspace_block(self, op);
-        }
+    for (int i = lists->op_begin[rank]; i < lists->op_begin[rank + 1]; i++) {
+        add_workspace_block(self, lists->ops[i]);
     }
 }
 
@@ -277,20 +265,13 @@ static void make_blocks(placer *self, int rank, const int *next_in_chain)
 
 static bool find_conflict(const placer *self, int a, int b)
 {
-    if (self->conflicts != NULL) {
-        return (self->conflicts[(size_t)a * self->row_words + (size_t)b / 64] >> (b % 64) & 1u) !=
-               0;
-    }
-    return is_conflict(self, &self->blocks[a], &self->blocks[b]);
+    return (self->conflicts[(size_t)a * self->row_words + (size_t)b / 64] >> (b % 64) & 1u) != 0;
 }
 
 static lg_status fill_conflicts(placer *self)
 {
     lgi_free(self->conflicts);
     self->conflicts = NULL;
-    if (self->num_blocks > MAX_MATRIX_BLOCKS) {
-        return LG_OK;
-    }
     self->row_words = ((size_t)self->num_blocks + 63) / 64;
     LG_TRY(lgi_calloc(&self->conflicts, self->row_words * (size_t)self->num_blocks,
                       sizeof *self->conflicts));
@@ -327,7 +308,7 @@ static int64_t place_in_sequence(placer *self, int64_t base_bytes)
                 best_gap = gap;
                 best_offset = top;
             }
-            const int64_t end = align_up(other->offset_bytes + other->num_bytes);
+            const int64_t end = lgi_align_up(other->offset_bytes + other->num_bytes);
             top = end > top ? end : top;
         }
         b->offset_bytes = best_offset >= 0 ? best_offset : top;
@@ -434,24 +415,42 @@ static lg_status alive_bytes(const placer *self, int64_t *out)
     return LG_OK;
 }
 
-static lg_status place_blocks(placer *self, int64_t base_bytes, int64_t *out_peak)
+/* Several orders with all conflicts known; keeps what beats `*peak`. */
+static lg_status place_by_conflicts(placer *self, int64_t base_bytes, int64_t goal, int64_t *peak)
 {
     LG_TRY(fill_conflicts(self));
-    int64_t goal = 0;
-    LG_TRY(alive_bytes(self, &goal));
-    *out_peak = INT64_MAX;
-    for (int kind = 0; kind < NUM_SEQUENCES; kind++) {
+    for (int kind = 0; kind<NUM_SEQUENCES && * peak> base_bytes + goal; kind++) {
         LG_TRY(fill_sequence(self, (sequence_kind)kind));
-        const int64_t peak = place_in_sequence(self, base_bytes);
-        if (peak < *out_peak) {
-            *out_peak = peak;
+        const int64_t found = place_in_sequence(self, base_bytes);
+        if (found < *peak) {
+            *peak = found;
             for (int i = 0; i < self->num_blocks; i++) {
                 self->best_offsets[i] = self->blocks[i].offset_bytes;
             }
         }
-        if (*out_peak <= base_bytes + goal || self->conflicts == NULL) {
-            break;
-        }
+    }
+    return LG_OK;
+}
+
+static lg_status place_blocks(placer *self, int64_t base_bytes, int64_t *out_peak)
+{
+    const int64_t num_pairs = (int64_t)self->num_blocks * self->num_blocks;
+    const bool has_many_ranks = self->plan->num_ranks > 1;
+    const bool allow_matrix =
+        self->num_blocks <= MAX_MATRIX_BLOCKS && (!has_many_ranks || num_pairs <= self->pairs_left);
+    int64_t goal = 0;
+    *out_peak = INT64_MAX;
+    if (has_many_ranks || !allow_matrix) {
+        LG_TRY(lgi_memory_sweep(self->blocks, self->num_blocks, self->order.stride, base_bytes,
+                                self->best_offsets, out_peak));
+    }
+    if (!allow_matrix) {
+        return LG_OK;
+    }
+    LG_TRY(alive_bytes(self, &goal));
+    if (*out_peak > base_bytes + goal) {
+        self->pairs_left -= num_pairs;
+        LG_TRY(place_by_conflicts(self, base_bytes, goal, out_peak));
     }
     return LG_OK;
 }
@@ -473,22 +472,25 @@ static void store_offsets(placer *self, const int *next_in_chain)
 }
 
 /* Returns the end of the persistent values, not aligned. */
-static int64_t place_persistent(lg_plan *plan, const lg_graph *graph, int rank)
+static int64_t place_persistent(placer *self, int rank)
 {
+    lg_plan *const plan = self->plan;
+    const lgi_by_rank *const lists = &self->by_rank;
     int64_t top = 0;
     int64_t end = 0;
     for (int pass = 0; pass < 3; pass++) {
-        for (int value = 0; value < plan->num_values; value++) {
-            const lg_value_info *const info = lg_graph_value(graph, value);
+        for (int i = lists->value_begin[rank]; i < lists->value_begin[rank + 1]; i++) {
+            const int value = lists->values[i];
+            const lg_value_info *const info = lg_graph_value(self->graph, value);
             const int pass_of_value = info->kind == LG_VALUE_PARAM   ? 0
                                       : info->kind == LG_VALUE_STATE ? 1
                                                                      : 2;
-            if (!info->is_persistent || info->rank != rank || pass != pass_of_value) {
+            if (!info->is_persistent || pass != pass_of_value) {
                 continue;
             }
             plan->values[value] = (lg_placement){.num_slots = 1, .offset_bytes = {top, 0}};
             end = info->bytes > 0 ? top + info->bytes : end;
-            top = align_up(top + info->bytes);
+            top = lgi_align_up(top + info->bytes);
         }
     }
     return end;
@@ -508,55 +510,79 @@ static lg_status fits_in_i64(const lg_graph *graph)
     return LG_OK;
 }
 
-lg_status lgi_plan_place(lg_plan *plan, const lg_graph *graph)
+/* Room for the blocks of the rank that has the most. */
+static lg_status allocate_blocks(placer *self)
 {
-    LG_TRY(fits_in_i64(graph));
-    lg_status status = LG_OK;
-    placer self = {.plan = plan, .graph = graph};
-    int *next_in_chain = NULL;
-    const size_t num_values = (size_t)plan->num_values;
-    const size_t max_blocks = 2 * num_values + (size_t)plan->num_ops;
-    const size_t num_summary = 2 * (size_t)NUM_LAGS * (size_t)plan->num_lanes;
-    LG_TRY(lgi_order_init(&self.order, plan, graph));
-    LG_TRY_GOTO(lgi_accesses_init(&self.accesses, graph));
-    LG_TRY_GOTO(lgi_calloc(&self.chain, num_values, sizeof *self.chain));
-    LG_TRY_GOTO(lgi_calloc(&next_in_chain, num_values, sizeof *next_in_chain));
-    LG_TRY_GOTO(lgi_calloc(&self.blocks, max_blocks, sizeof *self.blocks));
-    LG_TRY_GOTO(lgi_calloc(&self.summaries, max_blocks * num_summary, sizeof *self.summaries));
-    LG_TRY_GOTO(lgi_calloc(&self.sequence, max_blocks, sizeof *self.sequence));
-    LG_TRY_GOTO(lgi_calloc(&self.placed, max_blocks, sizeof *self.placed));
-    LG_TRY_GOTO(lgi_calloc(&self.best_offsets, max_blocks, sizeof *self.best_offsets));
+    size_t max_blocks = 0;
+    for (int rank = 0; rank < self->plan->num_ranks; rank++) {
+        const lgi_by_rank *const lists = &self->by_rank;
+        const int num_values = lists->value_begin[rank + 1] - lists->value_begin[rank];
+        const int num_ops = lists->op_begin[rank + 1] - lists->op_begin[rank];
+        const size_t num = 2 * (size_t)num_values + (size_t)num_ops;
+        max_blocks = num > max_blocks ? num : max_blocks;
+    }
+    const size_t num_summary = 2 * (size_t)NUM_LAGS * (size_t)self->order.stride;
+    LG_TRY(lgi_calloc(&self->blocks, max_blocks, sizeof *self->blocks));
+    LG_TRY(lgi_calloc(&self->summaries, max_blocks * num_summary, sizeof *self->summaries));
+    LG_TRY(lgi_calloc(&self->sequence, max_blocks, sizeof *self->sequence));
+    LG_TRY(lgi_calloc(&self->placed, max_blocks, sizeof *self->placed));
+    return lgi_calloc(&self->best_offsets, max_blocks, sizeof *self->best_offsets);
+}
+
+/* Joins values that take over each other's memory; `next_in_chain`: by value, the members as a list from the root. */
+static void make_chains(placer *self, int *next_in_chain)
+{
+    lg_plan *const plan = self->plan;
     for (int value = 0; value < plan->num_values; value++) {
-        self.chain[value] = value;
+        self->chain[value] = value;
         next_in_chain[value] = -1;
         plan->values[value] = (lg_placement){0};
     }
     for (int op = 0; op < plan->num_ops; op++) {
         plan->workspace_offset_bytes[op] = -1;
-        chain_in_place(&self, op);
+        chain_in_place(self, op);
     }
     for (int value = plan->num_values - 1; value >= 0; value--) {
-        const int root = chain_root(&self, value);
+        const int root = chain_root(self, value);
         if (root != value) {
             next_in_chain[value] = next_in_chain[root];
             next_in_chain[root] = value;
         }
     }
+}
+
+lg_status lgi_plan_place(lg_plan *plan, const lg_graph *graph)
+{
+    LG_TRY(fits_in_i64(graph));
+    lg_status status = LG_OK;
+    placer self = {.plan = plan, .graph = graph, .pairs_left = MAX_MATRIX_PAIRS};
+    int *next_in_chain = NULL;
+    const size_t num_values = (size_t)plan->num_values;
+    LG_TRY_GOTO(lgi_groups_init(&self.groups, graph));
+    LG_TRY_GOTO(lgi_order_init(&self.order, &self.groups, plan, graph));
+    LG_TRY_GOTO(lgi_accesses_init(&self.accesses, graph));
+    LG_TRY_GOTO(lgi_by_rank_init(&self.by_rank, graph));
+    LG_TRY_GOTO(lgi_calloc(&self.chain, num_values, sizeof *self.chain));
+    LG_TRY_GOTO(lgi_calloc(&next_in_chain, num_values, sizeof *next_in_chain));
+    LG_TRY_GOTO(allocate_blocks(&self));
+    make_chains(&self, next_in_chain);
     for (int rank = 0; rank < plan->num_ranks; rank++) {
-        const int64_t end = place_persistent(plan, graph, rank);
+        const int64_t end = place_persistent(&self, rank);
         plan->peak_bytes[rank] = end;
         make_blocks(&self, rank, next_in_chain);
         if (self.num_blocks == 0) {
             continue;
         }
         int64_t peak = 0;
-        LG_TRY_GOTO(place_blocks(&self, align_up(end), &peak));
-        plan->peak_bytes[rank] = peak > align_up(end) ? peak : end;
+        LG_TRY_GOTO(place_blocks(&self, lgi_align_up(end), &peak));
+        plan->peak_bytes[rank] = peak > lgi_align_up(end) ? peak : end;
         store_offsets(&self, next_in_chain);
     }
 out:
     lgi_order_deinit(&self.order);
+    lgi_groups_deinit(&self.groups);
     lgi_accesses_deinit(&self.accesses);
+    lgi_by_rank_deinit(&self.by_rank);
     lgi_free(self.chain);
     lgi_free(next_in_chain);
     lgi_free(self.blocks);
