@@ -118,7 +118,7 @@ fi
 
 # --- memory
 bad "a plan that fits no budget" 4 "[0-9]+ bytes" cnn.yaml plan.memory_bytes=10K
-if (ulimit -v 3000000 && "$leapgrad" --version) >/dev/null 2>&1; then
+if { (ulimit -v 3000000 && "$leapgrad" --version); } >/dev/null 2>&1; then
     rc=0
     (ulimit -v 3000000 && exec "$leapgrad" train cnn.yaml run.dir=bad model.kind=vgg model.depth=11 model.width=512 \
         model.hidden=16384) >memory.out 2>memory.err || rc=$?
