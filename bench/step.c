@@ -69,6 +69,7 @@ static struct settings default_settings(const char *model)
     s.bert.num_heads = 6;
     s.bert.context = 128;
     s.bert.vocab_size = 512;
+    s.bert.num_segments = 0;
     if (strcmp(model, "gpt") == 0 || strcmp(model, "bert") == 0) {
         s.trainer.batch_samples = 8;
         s.trainer.optim.rule = LG_OPTIM_ADAMW;

@@ -7,7 +7,8 @@
  * its own operands and workspace. A run function is called on the thread that drives a lane; if it wants `width` threads
  * it forks them itself (OpenMP teams of a lane are pinned by the executor).
  *
- * Same bits: a run's result may depend on `width_idx` (documented) but on nothing else than its inputs.
+ * Same bits: a run's result depends on nothing but its inputs and the machine's number of cores: not on the width, the
+ * thread, or what runs beside it.
  */
 #ifndef LGI_DEVICE_DEVICE_H
 #define LGI_DEVICE_DEVICE_H
@@ -84,8 +85,11 @@ struct lgi_device_ops {
     size_t real_bytes; /* bytes of one real number: 4, or 8 for an f64 backend */
     bool wants_fusion; /* the model goes through lgi_model_fuse() first */
 
-    /* `max_threads`: the largest width that layers will be prepared for. */
-    lg_status (*open)(lgi_device **out, int max_threads);
+    /*
+     * `num_cores`: of the machine. A backend may cut sums into that many parts; so that the bits do not depend on it, the
+     * width of an op must not.
+     */
+    lg_status (*open)(lgi_device **out, int num_cores);
     void (*close)(lgi_device *device);
 
     /* One line on what was found ("AVX-512 with bf16, oneDNN 2.6.3"), for reports. Lifetime: until close(). */

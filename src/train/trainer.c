@@ -130,7 +130,7 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     if (device->wants_fusion) {
         LG_TRY(lgi_model_fuse(&trainer->fused, model));
     }
-    LG_TRY(device->open(&trainer->device, trainer->machine.num_cores));
+    LG_TRY(device->open(&trainer->device, lgi_hardware_num_cores(trainer->hardware)));
     LG_TRY(lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device));
     LG_TRY(lgi_calloc(&trainer->param_layouts, (size_t)lg_model_num_params(model),
                       sizeof(lgi_layout)));

@@ -109,7 +109,7 @@ out:
 static lg_status profile_all(struct profile *p, const lg_graph_opts *opts)
 {
     const lg_trainer *trainer = p->trainer;
-    LG_TRY(trainer->device->ops->open(&p->device, opts->widths[opts->num_widths - 1]));
+    LG_TRY(trainer->device->ops->open(&p->device, lgi_hardware_num_cores(trainer->hardware)));
     LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL));
     const size_t num_ops = (size_t)lg_graph_num_ops(p->lowered->graph);
     LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device));

@@ -4,8 +4,12 @@
  * own); where a layer has no such pair, or the weights are fixed already, a phase works on a copy in its workspace. What
  * INPUT_GRAD wants is told to the graph, which reorders once a step.
  *
- * Workspace: [oneDNN's scratchpad][weights or their gradient in the primitive's own layout][the same, stored layout]
- * [bias gradient], what is not needed is empty.
+ * WEIGHT_GRAD sums over samples, and oneDNN's order of additions depends on its threads. So the batch is cut into slices
+ * whose number depends on shape and machine only; each is one thread's work, and the slices are added in their order:
+ * the bits are the same however many threads share the slices.
+ *
+ * Workspace: [oneDNN's scratchpad][weights in the primitive's own layout]; of WEIGHT_GRAD for each slice [scratchpad]
+ * [gradient in the primitive's own layout][the same, stored layout][bias gradient]. What is not needed is empty.
  */
 #include <string.h>
 
@@ -14,6 +18,8 @@
 #include "device/cpu/cpu_matmul.h"
 
 #define ALIGNMENT 64
+/* What all slices' gradients may take together; fewer slices are made if they would take more. */
+#define MAX_SLICES_BYTES ((int64_t)64 << 20)
 
 /* One phase: its primitive, and a copy of the weights where the primitive wants them otherwise than they are stored. */
 typedef struct conv_phase {
@@ -22,16 +28,26 @@ typedef struct conv_phase {
     dnnl_memory_desc_t weights; /* as the primitive has them */
 } conv_phase;
 
+/* The slices of WEIGHT_GRAD. The first `num_large` have one sample more than the others. */
+typedef struct conv_slices {
+    int num;
+    int num_large;
+    int64_t num_small_samples;
+    conv_phase large, small;
+    int64_t scratch_bytes, staged_bytes, bias_bytes; /* of one slice */
+} conv_slices;
+
 typedef struct conv_layer {
     lgi_cpu_layer base;
     bool is_matmul; /* dense 1x1: a product of matrices */
     lgi_cpu_matmul matmul;
     bool has_own_weight_grad; /* cpu_depthwise.h */
     bool has_bias;
-    int64_t weights_bytes; /* stored, and so is the gradient */
-    conv_phase phases[LGI_NUM_PHASES][LG_MAX_WIDTHS];
-    int64_t staged_bytes[LGI_NUM_PHASES]; /* of the copy */
-    int64_t scratch_bytes[LGI_NUM_PHASES][LG_MAX_WIDTHS];
+    int64_t weights_bytes;                                   /* stored, and so is the gradient */
+    conv_phase phases[LGI_PHASE_WEIGHT_GRAD][LG_MAX_WIDTHS]; /* FORWARD, INPUT_GRAD */
+    int64_t staged_bytes[LGI_PHASE_WEIGHT_GRAD];             /* of the copy */
+    int64_t scratch_bytes[LGI_PHASE_WEIGHT_GRAD][LG_MAX_WIDTHS];
+    conv_slices slices;
 } conv_layer;
 
 /* What the primitives are made from; lives during prepare only. */
@@ -43,6 +59,7 @@ typedef struct conv_problem {
     dnnl_dims_t weight_dims;
     int num_weight_dims;
     int64_t groups;
+    bool is_channels_last;
     dnnl_dims_t strides, dilates, pad_begin, pad_end;
 } conv_problem;
 
@@ -58,9 +75,9 @@ static bool is_slow(const_dnnl_primitive_desc_t desc)
 /* --- descriptors --------------------------------------------------------------------------------------------------- */
 
 static lg_status image_desc(dnnl_memory_desc_t *out, const lgi_cpu_layer *layer,
-                            const lg_shape *shape, int layout)
+                            int64_t num_samples, const lg_shape *shape, int layout)
 {
-    const dnnl_dims_t dims = {layer->num_samples, shape->dims[0], shape->dims[1], shape->dims[2]};
+    const dnnl_dims_t dims = {num_samples, shape->dims[0], shape->dims[1], shape->dims[2]};
     LG_DNNL(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32,
                                          layout == LGI_CPU_ROW_MAJOR ? dnnl_nchw : dnnl_nhwc),
             layer->name);
@@ -107,12 +124,13 @@ static lg_status fill_problem(conv_problem *problem, const lgi_cpu_layer *layer,
     return any_weights(problem, &problem->stored);
 }
 
-static lg_status set_images(conv_problem *problem, bool is_channels_last)
+static lg_status set_images(conv_problem *problem, int64_t num_samples, bool is_channels_last)
 {
     const lgi_cpu_layer *layer = problem->layer;
     const int layout = is_channels_last ? LGI_CPU_CHANNELS_LAST : LGI_CPU_ROW_MAJOR;
-    LG_TRY(image_desc(&problem->x, layer, &layer->in_shape, layout));
-    return image_desc(&problem->y, layer, &layer->out_shape, layout);
+    problem->is_channels_last = is_channels_last;
+    LG_TRY(image_desc(&problem->x, layer, num_samples, &layer->in_shape, layout));
+    return image_desc(&problem->y, layer, num_samples, &layer->out_shape, layout);
 }
 
 static lg_status create_desc(dnnl_primitive_desc_t *out, const conv_problem *problem,
@@ -205,17 +223,18 @@ static lg_status has_slow_phase(const conv_problem *problem, const lgi_layer_spe
 static lg_status choose_images(conv_problem *problem, const lgi_layer_spec *spec,
                                lgi_layer_facts *facts)
 {
+    const lgi_cpu_layer *layer = problem->layer;
     bool is_slow_last = false;
     bool is_slow_row_major = false;
-    LG_TRY(set_images(problem, true));
+    LG_TRY(set_images(problem, layer->num_samples, true));
     LG_TRY(has_slow_phase(problem, spec, &is_slow_last));
     if (is_slow_last) {
-        LG_TRY(set_images(problem, false));
+        LG_TRY(set_images(problem, layer->num_samples, false));
         LG_TRY(has_slow_phase(problem, spec, &is_slow_row_major));
         if (!is_slow_row_major) {
             return LG_OK;
         }
-        LG_TRY(set_images(problem, true));
+        LG_TRY(set_images(problem, layer->num_samples, true));
     }
     lgi_cpu_want_channels_last(facts, spec, 0);
     facts->out.id = lgi_cpu_channels_last(&problem->layer->out_shape);
@@ -312,8 +331,9 @@ static lg_status choose_weight_grad(conv_layer *conv, const conv_problem *proble
 
 /* --- primitives ---------------------------------------------------------------------------------------------------- */
 
-static lg_status create_phase(conv_layer *conv, const conv_problem *problem, lgi_phase phase,
-                              int width_idx, const_dnnl_primitive_desc_t hint)
+/* The primitive of a phase, made for `width` threads, and the copy of the weights that it needs. */
+static lg_status create_phase(conv_phase *out, const conv_problem *problem, lgi_phase phase,
+                              int width, const_dnnl_primitive_desc_t hint)
 {
     static const int forward_args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
     static const int input_grad_args[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC};
@@ -321,75 +341,116 @@ static lg_status create_phase(conv_layer *conv, const conv_problem *problem, lgi
                                            DNNL_ARG_DIFF_BIAS};
     static const int *const args[] = {forward_args, input_grad_args, weight_grad_args};
     const lgi_cpu_layer *layer = problem->layer;
-    const int width = layer->widths[width_idx];
-    const int num_args = phase != LGI_PHASE_INPUT_GRAD && conv->has_bias ? 4 : 3;
-    conv_phase *self = &conv->phases[phase][width_idx];
+    const int num_args = phase != LGI_PHASE_INPUT_GRAD && layer->attrs->has_bias ? 4 : 3;
     dnnl_primitive_desc_t desc = NULL;
     LG_TRY(create_phase_desc(&desc, problem, phase, hint));
-    self->weights = *weights_of(desc, phase);
-    LG_TRY(lgi_cpu_primitive_create(&self->primitive, layer->device, desc, width, args[phase],
+    out->weights = *weights_of(desc, phase);
+    LG_TRY(lgi_cpu_primitive_create(&out->primitive, layer->device, desc, width, args[phase],
                                     num_args, layer->name));
-    conv->scratch_bytes[phase][width_idx] =
-        lgi_cpu_round_up(lgi_cpu_primitive_scratch_bytes(self->primitive), ALIGNMENT);
-    const bool is_as_stored = dnnl_memory_desc_equal(&self->weights, &problem->stored) != 0;
+    const bool is_as_stored = dnnl_memory_desc_equal(&out->weights, &problem->stored) != 0;
     if (phase == LGI_PHASE_INPUT_GRAD || is_as_stored) {
         return LG_OK; /* the graph has reordered what INPUT_GRAD reads */
     }
     const bool is_forward = phase == LGI_PHASE_FORWARD;
-    const int64_t bytes =
-        lgi_cpu_round_up((int64_t)dnnl_memory_desc_get_size(&self->weights), ALIGNMENT);
-    conv->staged_bytes[phase] =
-        bytes > conv->staged_bytes[phase] ? bytes : conv->staged_bytes[phase];
     return lgi_cpu_reorder_primitive_create(
-        &self->reorder, layer->device, is_forward ? &problem->stored : &self->weights,
-        is_forward ? &self->weights : &problem->stored, width, layer->name);
+        &out->reorder, layer->device, is_forward ? &problem->stored : &out->weights,
+        is_forward ? &out->weights : &problem->stored, width, layer->name);
+}
+
+static int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t scratch_bytes_of(const conv_phase *phase)
+{
+    return lgi_cpu_round_up(lgi_cpu_primitive_scratch_bytes(phase->primitive), ALIGNMENT);
+}
+
+/* Bytes of the copy in the primitive's own layout; 0 without one. */
+static int64_t staged_bytes_of(const conv_phase *phase)
+{
+    return phase->reorder != NULL
+               ? lgi_cpu_round_up((int64_t)dnnl_memory_desc_get_size(&phase->weights), ALIGNMENT)
+               : 0;
 }
 
 static lg_status create_width(conv_layer *conv, const conv_problem *problem,
                               const lgi_layer_spec *spec, int width_idx)
 {
+    const bool wants_input_grad = spec->mode == LG_GRAPH_TRAIN && spec->needs_input_grad;
     dnnl_primitive_desc_t hint = NULL;
     lg_status status = LG_OK;
     LG_TRY(create_hint(&hint, problem));
-    LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_FORWARD, width_idx, hint));
-    if (spec->mode == LG_GRAPH_TRAIN) {
-        if (spec->needs_input_grad) {
-            LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_INPUT_GRAD, width_idx, hint));
-        }
-        if (!conv->has_own_weight_grad) {
-            LG_TRY_GOTO(create_phase(conv, problem, LGI_PHASE_WEIGHT_GRAD, width_idx, hint));
-        }
+    for (int phase = 0; phase <= (wants_input_grad ? LGI_PHASE_INPUT_GRAD : LGI_PHASE_FORWARD);
+         phase++) {
+        conv_phase *created = &conv->phases[phase][width_idx];
+        LG_TRY_GOTO(create_phase(created, problem, (lgi_phase)phase,
+                                 problem->layer->widths[width_idx], hint));
+        conv->scratch_bytes[phase][width_idx] = scratch_bytes_of(created);
+        conv->staged_bytes[phase] = max_of(conv->staged_bytes[phase], staged_bytes_of(created));
     }
 out:
     (void)dnnl_primitive_desc_destroy(hint);
     return status;
 }
 
-/* Where the parts of the workspace begin; see the top of the file. */
-static int64_t sum_offset(const conv_layer *conv, lgi_phase phase, int width_idx)
+/* WEIGHT_GRAD of a slice of `num_samples`, by one thread. */
+static lg_status create_slice(conv_phase *out, const conv_problem *whole, int64_t num_samples)
 {
-    return conv->scratch_bytes[phase][width_idx] + conv->staged_bytes[phase];
+    conv_problem problem = *whole;
+    dnnl_primitive_desc_t hint = NULL;
+    LG_TRY(set_images(&problem, num_samples, whole->is_channels_last));
+    LG_TRY(create_hint(&hint, &problem));
+    const lg_status status = create_phase(out, &problem, LGI_PHASE_WEIGHT_GRAD, 1, hint);
+    (void)dnnl_primitive_desc_destroy(hint);
+    return status;
 }
 
-static int64_t bias_offset(const conv_layer *conv, lgi_phase phase, int width_idx)
+static lg_status create_slices(conv_layer *conv, const conv_problem *problem)
 {
-    return sum_offset(conv, phase, width_idx) + lgi_cpu_round_up(conv->weights_bytes, ALIGNMENT);
+    const lgi_cpu_layer *layer = problem->layer;
+    conv_slices *slices = &conv->slices;
+    const int64_t fitting = MAX_SLICES_BYTES / max_of(conv->weights_bytes, 1);
+    int64_t num = layer->device->num_cores;
+    num = num < layer->num_samples ? num : layer->num_samples;
+    num = num < fitting ? num : max_of(fitting, 1);
+    slices->num = (int)num;
+    slices->num_small_samples = layer->num_samples / num;
+    slices->num_large = (int)(layer->num_samples % num);
+    LG_TRY(create_slice(&slices->small, problem, slices->num_small_samples));
+    slices->scratch_bytes = scratch_bytes_of(&slices->small);
+    slices->staged_bytes = staged_bytes_of(&slices->small);
+    if (slices->num_large > 0) {
+        LG_TRY(create_slice(&slices->large, problem, slices->num_small_samples + 1));
+        slices->scratch_bytes = max_of(slices->scratch_bytes, scratch_bytes_of(&slices->large));
+        slices->staged_bytes = max_of(slices->staged_bytes, staged_bytes_of(&slices->large));
+    }
+    slices->bias_bytes =
+        conv->has_bias
+            ? lgi_cpu_round_up(layer->attrs->num_outputs * (int64_t)sizeof(float), ALIGNMENT)
+            : 0;
+    return LG_OK;
+}
+
+/* Workspace of one slice; see the top of the file. */
+static int64_t slice_bytes(const conv_layer *conv)
+{
+    const conv_slices *slices = &conv->slices;
+    return slices->scratch_bytes + slices->staged_bytes +
+           lgi_cpu_round_up(conv->weights_bytes, ALIGNMENT) + slices->bias_bytes;
 }
 
 static void set_workspaces(const conv_layer *conv, lgi_layer_facts *facts)
 {
     for (int w = 0; w < conv->base.num_widths; w++) {
-        for (int phase = 0; phase < LGI_NUM_PHASES; phase++) {
-            facts->phases[phase].workspace_bytes[w] = sum_offset(conv, (lgi_phase)phase, w);
-        }
-        if (conv->has_own_weight_grad) {
-            facts->phases[LGI_PHASE_WEIGHT_GRAD].workspace_bytes[w] =
-                lgi_cpu_depthwise_workspace_bytes(&conv->base);
-            continue;
+        for (int phase = 0; phase < LGI_PHASE_WEIGHT_GRAD; phase++) {
+            facts->phases[phase].workspace_bytes[w] =
+                conv->scratch_bytes[phase][w] + conv->staged_bytes[phase];
         }
         facts->phases[LGI_PHASE_WEIGHT_GRAD].workspace_bytes[w] =
-            bias_offset(conv, LGI_PHASE_WEIGHT_GRAD, w) +
-            (conv->has_bias ? conv->base.attrs->num_outputs * (int64_t)sizeof(float) : 0);
+            conv->has_own_weight_grad ? lgi_cpu_depthwise_workspace_bytes(&conv->base)
+                                      : conv->slices.num * slice_bytes(conv);
     }
 }
 
@@ -405,6 +466,10 @@ static lg_status prepare_primitives(conv_layer *conv, const lgi_layer_spec *spec
     for (int w = 0; w < conv->base.num_widths; w++) {
         (void)lgi_cpu_set_threads(conv->base.widths[w]);
         LG_TRY(create_width(conv, &problem, spec, w));
+    }
+    if (spec->mode == LG_GRAPH_TRAIN && !conv->has_own_weight_grad) {
+        (void)lgi_cpu_set_threads(1);
+        LG_TRY(create_slices(conv, &problem));
     }
     set_workspaces(conv, facts);
     return LG_OK;
@@ -440,16 +505,23 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     return status;
 }
 
+static void release_phase(const conv_phase *phase)
+{
+    lgi_cpu_primitive_destroy(phase->primitive);
+    lgi_cpu_primitive_destroy(phase->reorder);
+}
+
 static void release(lgi_cpu_layer *layer)
 {
     conv_layer *conv = (conv_layer *)layer;
     lgi_cpu_matmul_release(&conv->matmul);
-    for (int phase = 0; phase < LGI_NUM_PHASES; phase++) {
+    for (int phase = 0; phase < LGI_PHASE_WEIGHT_GRAD; phase++) {
         for (int w = 0; w < LG_MAX_WIDTHS; w++) {
-            lgi_cpu_primitive_destroy(conv->phases[phase][w].primitive);
-            lgi_cpu_primitive_destroy(conv->phases[phase][w].reorder);
+            release_phase(&conv->phases[phase][w]);
         }
     }
+    release_phase(&conv->slices.large);
+    release_phase(&conv->slices.small);
 }
 
 /* --- running ------------------------------------------------------------------------------------------------------- */
@@ -488,48 +560,100 @@ static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const
                                  io->workspace);
 }
 
-static void add_to(float *restrict dst, const float *restrict src, int64_t num_elems)
+/* One slice's gradients and what else it needs. */
+typedef struct slice_memory {
+    void *scratch;
+    void *staged;
+    float *weights;
+    float *bias;
+} slice_memory;
+
+static slice_memory slice_at(const conv_layer *conv, int slice, void *workspace)
 {
-    LGI_CPU_SIMD
-    for (int64_t i = 0; i < num_elems; i++) {
-        dst[i] += src[i];
+    const conv_slices *slices = &conv->slices;
+    char *base = (char *)workspace + slice * slice_bytes(conv);
+    char *weights = base + slices->scratch_bytes + slices->staged_bytes;
+    const slice_memory memory = {
+        base, base + slices->scratch_bytes, (float *)(void *)weights,
+        (float *)(void *)(weights + lgi_cpu_round_up(conv->weights_bytes, ALIGNMENT))};
+    return memory;
+}
+
+static lg_status run_slice(const conv_layer *conv, int slice, const lgi_layer_io *io)
+{
+    const conv_slices *slices = &conv->slices;
+    const conv_phase *phase = slice < slices->num_large ? &slices->large : &slices->small;
+    const int64_t first =
+        slice * slices->num_small_samples + (slice < slices->num_large ? slice : slices->num_large);
+    const slice_memory memory = slice_at(conv, slice, io->workspace);
+    const float *x = (const float *)io->x[0] + first * lg_shape_num_elems(&conv->base.in_shape);
+    const float *dy = (const float *)io->dy + first * lg_shape_num_elems(&conv->base.out_shape);
+    void *raw = phase->reorder != NULL ? memory.staged : memory.weights;
+    const void *const pointers[] = {x, dy, raw, memory.bias};
+    LG_TRY(lgi_cpu_primitive_run(phase->primitive, pointers, memory.scratch));
+    if (phase->reorder != NULL) {
+        const void *const pair[] = {raw, memory.weights};
+        LG_TRY(lgi_cpu_primitive_run(phase->reorder, pair, NULL));
+    }
+    return LG_OK;
+}
+
+/* dst[first..end) = (or +=) the slices' sums in their order; `slices[i]` lies `stride` floats behind slices[i - 1]. */
+static void add_slices(float *restrict dst, const float *restrict slices, int num_slices,
+                       int64_t stride, int64_t first, int64_t end, bool accumulates)
+{
+    for (int64_t i = first; i < end; i++) {
+        float sum = slices[i];
+        for (int slice = 1; slice < num_slices; slice++) {
+            sum += slices[slice * stride + i];
+        }
+        dst[i] = accumulates ? dst[i] + sum : sum;
     }
 }
 
-/* The gradient goes straight to where it is wanted, unless it must be reordered or added to what is there. */
+static void store_sums(const conv_layer *conv, int width, float *dst, const float *slices,
+                       int64_t num_elems, bool accumulates)
+{
+    const int64_t stride = slice_bytes(conv) / (int64_t)sizeof(float);
+    LGI_CPU_PARALLEL_FOR(width)
+    for (int64_t first = 0; first < num_elems; first += LGI_CPU_PIECE_ELEMS) {
+        const int64_t end =
+            first + LGI_CPU_PIECE_ELEMS < num_elems ? first + LGI_CPU_PIECE_ELEMS : num_elems;
+        add_slices(dst, slices, conv->slices.num, stride, first, end, accumulates);
+    }
+}
+
 static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
 {
     const conv_layer *conv = (const conv_layer *)layer;
-    const conv_phase *phase = &conv->phases[LGI_PHASE_WEIGHT_GRAD][width_idx];
+    const int width = layer->widths[width_idx];
+    lg_status status = LG_OK;
     if (conv->is_matmul) {
-        return lgi_cpu_matmul_weight_grad(&conv->matmul, layer->widths[width_idx], io, layer->name);
+        return lgi_cpu_matmul_weight_grad(&conv->matmul, width, io, layer->name);
     }
     if (conv->has_own_weight_grad) {
-        lgi_cpu_depthwise_weight_grad(layer, layer->widths[width_idx], io);
+        lgi_cpu_depthwise_weight_grad(layer, width, io);
         return LG_OK;
     }
-    char *workspace = io->workspace;
-    const bool adds_weights = io->dparam[0] == NULL || io->accumulates_param[0];
-    const bool adds_bias = io->dparam[1] == NULL || io->accumulates_param[1];
-    void *weights_sum = adds_weights
-                            ? workspace + sum_offset(conv, LGI_PHASE_WEIGHT_GRAD, width_idx)
-                            : io->dparam[0];
-    void *bias_sum =
-        adds_bias ? workspace + bias_offset(conv, LGI_PHASE_WEIGHT_GRAD, width_idx) : io->dparam[1];
-    void *raw = phase->reorder != NULL
-                    ? staged_at(conv, LGI_PHASE_WEIGHT_GRAD, width_idx, io->workspace)
-                    : weights_sum;
-    const void *const pointers[] = {io->x[0], io->dy, raw, bias_sum};
-    LG_TRY(lgi_cpu_primitive_run(phase->primitive, pointers, io->workspace));
-    if (phase->reorder != NULL) {
-        const void *const pair[] = {raw, weights_sum};
-        LG_TRY(lgi_cpu_primitive_run(phase->reorder, pair, NULL));
+    LGI_CPU_PARALLEL_FOR(width)
+    for (int slice = 0; slice < conv->slices.num; slice++) {
+        const lg_status slice_status = run_slice(conv, slice, io);
+        if (slice_status != LG_OK) {
+            LGI_CPU_PRAGMA(omp atomic write)
+            status = slice_status;
+        }
     }
-    if (adds_weights && io->dparam[0] != NULL) {
-        add_to(io->dparam[0], weights_sum, conv->weights_bytes / (int64_t)sizeof(float));
+    if (status != LG_OK) { /* the message may have been another thread's */
+        LG_FAIL(status, "layer '%s': oneDNN could not compute the weight gradient", layer->name);
     }
-    if (conv->has_bias && adds_bias && io->dparam[1] != NULL) {
-        add_to(io->dparam[1], bias_sum, layer->attrs->num_outputs);
+    const slice_memory first = slice_at(conv, 0, io->workspace);
+    if (io->dparam[0] != NULL) {
+        store_sums(conv, width, io->dparam[0], first.weights,
+                   conv->weights_bytes / (int64_t)sizeof(float), io->accumulates_param[0]);
+    }
+    if (conv->has_bias && io->dparam[1] != NULL) {
+        store_sums(conv, width, io->dparam[1], first.bias, layer->attrs->num_outputs,
+                   io->accumulates_param[1]);
     }
     return LG_OK;
 }

@@ -73,26 +73,26 @@ static void close_device(lgi_device *device)
     lgi_free(self);
 }
 
-static lg_status fill_device(lgi_cpu_device *device, int max_threads)
+static lg_status fill_device(lgi_cpu_device *device, int num_cores)
 {
     const dnnl_version_t *version = dnnl_version();
     device->base.ops = &lgi_device_cpu;
-    device->max_threads = max_threads;
+    device->num_cores = num_cores;
     LG_TRY(lgi_cpu_layouts_create(&device->layouts));
     LG_DNNL(dnnl_engine_create(&device->engine, dnnl_cpu, 0), "cpu");
     (void)snprintf(device->description, sizeof device->description,
                    "%s, oneDNN %d.%d.%d, up to %d threads per op",
                    isa_name(dnnl_get_effective_cpu_isa()), version->major, version->minor,
-                   version->patch, max_threads);
+                   version->patch, num_cores);
     return LG_OK;
 }
 
-static lg_status open_device(lgi_device **out, int max_threads)
+static lg_status open_device(lgi_device **out, int num_cores)
 {
     lgi_cpu_device *device = NULL;
     *out = NULL;
     LG_TRY(lgi_calloc(&device, 1, sizeof *device));
-    const lg_status status = fill_device(device, max_threads);
+    const lg_status status = fill_device(device, num_cores);
     if (status != LG_OK) {
         close_device(&device->base);
         return status;

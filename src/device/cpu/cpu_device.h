@@ -7,8 +7,8 @@
  * from 2, given out by cpu_layout.c), everything else is row-major.
  *
  * Same bits: sums over many elements are made of partial sums over pieces whose size depends on the shape only, added in
- * f64 in the order of the pieces, so they do not depend on the width. What oneDNN sums depends on the width and on
- * nothing else.
+ * f64 in the order of the pieces, so they do not depend on the width; sums over samples in oneDNN's convolutions are made
+ * slice by slice (cpu_conv.c). oneDNN's products of matrices and its other convolutions do not share out a sum.
  */
 #ifndef LGI_DEVICE_CPU_DEVICE_H
 #define LGI_DEVICE_CPU_DEVICE_H
@@ -23,7 +23,7 @@ typedef struct lgi_cpu_layouts lgi_cpu_layouts;
 
 typedef struct lgi_cpu_device {
     struct lgi_device base;
-    int max_threads;
+    int num_cores;
     int64_t current_bytes;
     int64_t peak_bytes;
     struct dnnl_engine *engine;

@@ -129,7 +129,7 @@ static lg_status fill_primitive(lgi_cpu_primitive *primitive, lgi_cpu_device *de
                                 const_dnnl_primitive_desc_t desc, int width, const int *args,
                                 int num_args, const char *what)
 {
-    const int num_sets = device->max_threads / width;
+    const int num_sets = device->num_cores / width;
     primitive->width = width;
     primitive->num_args = num_args;
     primitive->scratch_bytes = (int64_t)dnnl_memory_desc_get_size(

@@ -139,9 +139,9 @@ static lg_status run_layer(lgi_device_layer *layer, lgi_phase phase, int width_i
     return kernel(self, io);
 }
 
-static lg_status open_device(lgi_device **out, int max_threads)
+static lg_status open_device(lgi_device **out, int num_cores)
 {
-    (void)max_threads;
+    (void)num_cores;
     return lgi_reference_open(out, &DEVICE);
 }
 

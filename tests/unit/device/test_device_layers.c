@@ -75,6 +75,33 @@ static void two_threads_compute_what_the_oracle_does(void **state)
     assert_int_equal(compare_all(&options, "2 threads"), 0);
 }
 
+/* A step may run an op with one thread in one plan and with two in another: the bits are the same. */
+static void the_number_of_threads_does_not_change_a_bit(void **state)
+{
+    (void)state;
+    int num_cases;
+    int num_different = 0;
+    const device_case *cases = device_cases(&num_cases);
+    const device_options one = {.width_idx = 0};
+    const device_options two = {.width_idx = 1};
+    for (int i = 0; i < num_cases; i++) {
+        for (const struct lgi_device_ops *const *ops = lgi_device_registry(); *ops != NULL; ops++) {
+            device_result a;
+            device_result b;
+            device_case_run(&a, &cases[i], *ops, &one);
+            device_case_run(&b, &cases[i], *ops, &two);
+            if (!device_result_is_same(&a, &b)) {
+                print_error("%s, %s: the bits depend on the threads\n", (*ops)->name,
+                            cases[i].name);
+                num_different++;
+            }
+            device_result_destroy(&a);
+            device_result_destroy(&b);
+        }
+    }
+    assert_int_equal(num_different, 0);
+}
+
 static void results_in_the_memory_of_operands_are_the_same(void **state)
 {
     (void)state;
@@ -144,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_computes_what_the_oracle_does),
         cmocka_unit_test(two_threads_compute_what_the_oracle_does),
+        cmocka_unit_test(the_number_of_threads_does_not_change_a_bit),
         cmocka_unit_test(results_in_the_memory_of_operands_are_the_same),
         cmocka_unit_test(maps_as_convolutions_leave_them_are_read_rightly),
         cmocka_unit_test(parameters_stored_for_another_micro_batch_size_are_taken),

@@ -1,6 +1,6 @@
 /*
- * Whatever the plan, the same bits: strategies, lanes, lags, memory layouts, and random legal plans (up to three lanes,
- * lanes that share cores, lagging ops) train a network with batch norm and dropout, and a transformer with tied
+ * Whatever the plan, the same bits: strategies, lanes, threads, lags, memory layouts, and random legal plans (up to three
+ * lanes, lanes that share cores, lagging ops) train a network with batch norm and dropout, and a transformer with tied
  * embeddings, to one and the same hash.
  */
 #include "unit/plan/random_plans.h"
@@ -20,6 +20,7 @@ struct run {
     int num_micro_batches;
     const char *strategy;
     int num_lanes;
+    int num_threads;           /* per lane; 0: the strategy chooses, for each op */
     uint64_t random_plan_seed; /* above 0: a random plan instead of the strategy's */
     bool evaluates;            /* in the middle, which makes lagging ops run early */
 };
@@ -118,8 +119,7 @@ static void train(const struct run *run, char hash[LG_WEIGHTS_HASH_CHARS])
     opts.seed = 3;
     opts.strategy = run->strategy;
     opts.num_lanes = run->num_lanes;
-    /* the reference computes the same bits with any number of threads, others with the same number */
-    opts.threads_per_lane = strcmp(run->device, "reference") == 0 && run->num_lanes < 2 ? 0 : 1;
+    opts.threads_per_lane = run->num_threads;
     opts.optim.momentum = 0.9;
     opts.optim.clip_norm = run->is_gpt ? 0.5 : 0.0;
     if (run->random_plan_seed > 0) {
@@ -154,9 +154,10 @@ static void expect_same(const struct run *run, const char *expected)
     char hash[LG_WEIGHTS_HASH_CHARS];
     train(run, hash);
     if (strcmp(hash, expected) != 0) {
-        fail_msg("%s, %s, M=%d, %s, %d lanes, random plan %llu: %s, expected %s", run->device,
-                 run->is_gpt ? "gpt" : "cnn", run->num_micro_batches, run->strategy, run->num_lanes,
-                 (unsigned long long)run->random_plan_seed, hash, expected);
+        fail_msg("%s, %s, M=%d, %s, %d lanes of %d threads, random plan %llu: %s, expected %s",
+                 run->device, run->is_gpt ? "gpt" : "cnn", run->num_micro_batches, run->strategy,
+                 run->num_lanes, run->num_threads, (unsigned long long)run->random_plan_seed, hash,
+                 expected);
     }
 }
 
@@ -164,7 +165,7 @@ static void check_device(const char *device, bool is_gpt)
 {
     for (int m = 1; m <= 3; m++) {
         char expected[LG_WEIGHTS_HASH_CHARS];
-        struct run run = {device, is_gpt, m, "in-order", 1, 0, false};
+        struct run run = {device, is_gpt, m, "in-order", 1, 1, 0, false};
         train(&run, expected);
         expect_same(&run, expected);
         run.evaluates = true;
@@ -175,9 +176,15 @@ static void check_device(const char *device, bool is_gpt)
         for (run.num_lanes = 1; run.num_lanes <= 3; run.num_lanes++) {
             expect_same(&run, expected);
         }
-        run.num_lanes = 1;
+        run.num_lanes = 0;
+        run.num_threads = 0;
         run.evaluates = false;
         expect_same(&run, expected);
+        run.num_lanes = 1;
+        run.num_threads = 2;
+        expect_same(&run, expected);
+        run.num_lanes = 0;
+        run.num_threads = 0;
         for (run.random_plan_seed = 1; run.random_plan_seed <= 6; run.random_plan_seed++) {
             run.evaluates = run.random_plan_seed % 2 == 0;
             expect_same(&run, expected);
