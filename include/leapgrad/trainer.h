@@ -3,8 +3,8 @@
  *
  * Everything about how a step runs is decided when the trainer is made (or, for a batch of another size, before its first
  * step): the step graph is lowered to the device, costs are measured or estimated, a strategy makes a plan, the plan is
- * proved, one arena is allocated, and then steps run exactly that plan. Whatever the plan, the weights are the same bits for
- * the same threads per op.
+ * proved, one arena is allocated, and then steps run exactly that plan. Whatever the plan, its lanes and its threads, the
+ * weights are the same bits on machines with the same number of cores and the same instructions.
  *
  * Thread safety: one thread at a time per trainer.
  */
