@@ -1,6 +1,7 @@
 #include "device/cpu/cpu_dnnl.h"
 
 #include <omp.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -219,11 +220,14 @@ int64_t lgi_cpu_primitive_scratch_bytes(const lgi_cpu_primitive *primitive)
 /* There are as many sets as lanes of this width can exist, so the wait is for the odd case only. */
 static struct argument_set *take_set(const lgi_cpu_primitive *primitive)
 {
-    for (int i = 0;; i = i + 1 < primitive->num_sets ? i + 1 : 0) {
-        struct argument_set *set = &primitive->sets[i];
-        if (!atomic_flag_test_and_set_explicit(&set->is_busy, memory_order_acquire)) {
-            return set;
+    for (;;) {
+        for (int i = 0; i < primitive->num_sets; i++) {
+            struct argument_set *set = &primitive->sets[i];
+            if (!atomic_flag_test_and_set_explicit(&set->is_busy, memory_order_acquire)) {
+                return set;
+            }
         }
+        (void)sched_yield();
     }
 }
 
