@@ -54,6 +54,13 @@ typedef struct lg_machine {
  * between hosts 20 us and 125 MB/s.
  */
 LG_API lg_machine lg_machine_default(void);
+/** Machine files: JSON, docs/formats/machine.md. What is not allowed is an error that names the place; *out stays then. */
+LG_API LG_NODISCARD lg_status lg_machine_load(lg_machine *out, const char *path);
+/** The same from memory. */
+LG_API LG_NODISCARD lg_status lg_machine_parse(lg_machine *out, const char *text, size_t num_bytes);
+/** `comment`: where the numbers are from; NULL: none. */
+LG_API LG_NODISCARD lg_status lg_machine_save(const lg_machine *machine, const char *comment,
+                                              const char *path);
 
 /** Time of each op of a graph with each of the graph's widths. */
 typedef struct lg_costs lg_costs;
@@ -219,7 +226,7 @@ typedef struct lg_memory_point {
 typedef struct lg_timeline {
     int num_spans;
     lg_span *spans;  /* sorted by start */
-    double begin_ns; /* the iteration shown */
+    double begin_ns; /* the iteration shown, from the first rank's begin to the last one's end */
     double end_ns;
     double step_ns; /* time of one step in the steady state */
     int num_memory_points;
@@ -229,8 +236,12 @@ typedef struct lg_timeline {
 LG_API void lg_timeline_deinit(lg_timeline *timeline);
 
 /**
- * Runs the plan on paper until the steady state and gives the timeline of one step of it. With `lg_strategy` search in
- * mind: a few microseconds per hundred ops.
+ * Runs the plan on paper until the steady state and gives the timeline of one iteration of all ranks in it; step_ns is the
+ * distance between the ends of successive iterations, the largest of the ranks'. Ops that meet take the time of their
+ * links, others that of `costs`. A few hundred nanoseconds per op and iteration.
+ *
+ * Links: a message takes its latency, then its bytes, at the least of its equal shares of the wires on its way; a reduction of
+ * n bytes over D ranks is a ring in rank order, 2 (D - 1) / D * n bytes over each hop and 2 (D - 1) latencies.
  */
 LG_API LG_NODISCARD lg_status lg_plan_simulate(lg_timeline *out, const lg_plan *plan,
                                                const lg_graph *graph, const lg_machine *machine,

@@ -1,26 +1,9 @@
-/* The plan as a value: made empty, released; the default machine. */
+/* The plan as a value: made empty, released. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "plan/plan_make.h"
-
-lg_machine lg_machine_default(void)
-{
-    return (lg_machine){
-        .num_ranks = 1,
-        .ranks_per_host = 1,
-        .num_cores = 1,
-        .memory_bytes = 0,
-        .corun_slowdown = 1.0,
-        .flops_per_s = 50e9,
-        .bytes_per_s = 10e9,
-        .op_overhead_ns = 1e3,
-        .fork_overhead_ns = 3e3,
-        .intra_host = {.latency_ns = 1e3, .bytes_per_s = 10e9, .is_shared = true},
-        .inter_host = {.latency_ns = 20e3, .bytes_per_s = 125e6, .is_shared = true},
-    };
-}
 
 lg_status lgi_plan_init(lg_plan **out, const lg_graph *graph, const char *strategy, int num_lanes)
 {

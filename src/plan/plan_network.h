@@ -1,0 +1,72 @@
+/*
+ * Wires, and the flows on them. A message takes its latency first; then its bytes flow, at the least of its shares of
+ * the wires on its way: a wire serves the flows that are on it in equal parts. Shares change only when a flow starts or
+ * ends.
+ *
+ * Wires: within a host one for all pairs, or one for each ordered pair (lg_link.is_shared); between hosts one out of and one
+ * into each host. A reduction of n bytes over D ranks is a ring in rank order: 2 (D - 1) rounds of n / D bytes, so each hop
+ * carries 2 (D - 1) / D * n bytes, all hops at once and at one pace, and the latency counts once a round. A wire that has k
+ * of its hops on it has k parts to serve.
+ *
+ * Source of the ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+ */
+#ifndef LGI_PLAN_PLAN_NETWORK_H
+#define LGI_PLAN_PLAN_NETWORK_H
+
+#include "plan/plan_events.h"
+#include "plan/plan_groups.h"
+
+/* A way through the network: the wires, and how many parts it takes of each. */
+typedef struct lgi_route {
+    int num_wires;
+    int *wires;
+    int *parts;
+} lgi_route;
+
+typedef struct lgi_flow {
+    int num_wires; /* 0: not flowing */
+    const int *wires;
+    const int *parts;
+    int own_wires[2]; /* of a message */
+    int first_node;   /* its places in the wires' lists: one for each wire */
+    double bytes_left;
+    double bytes_per_ns;
+    double since_ns; /* when bytes_left was right */
+} lgi_flow;
+
+typedef struct lgi_network {
+    const lg_machine *machine;
+    const lgi_groups *groups;
+    const lg_graph *graph;
+    lgi_events *events;
+    int num_hosts;
+    double *bytes_per_ns; /* by wire */
+    int *load;            /* by wire: parts on it */
+    int *head;            /* by wire: list of nodes; -1: none */
+    lgi_route *routes;    /* by communicator */
+    lgi_flow *flows;
+    int *node_flow; /* by node */
+    int *node_next;
+    int *node_prev;
+} lgi_network;
+
+/*
+ * Flows are numbered like the ids of `events`, where their ends are kept. `flow_of_group`: by group, the flow that it will
+ * use. INVALID_ARG for a machine with fewer ranks or with links that carry nothing.
+ */
+LG_NODISCARD lg_status lgi_network_init(lgi_network *out, const lg_machine *machine,
+                                        const lgi_groups *groups, const lg_graph *graph,
+                                        lgi_events *events, int num_flows,
+                                        const int *flow_of_group);
+void lgi_network_deinit(lgi_network *network);
+
+/* Time before the first byte of a group's message. */
+double lgi_network_latency_ns(const lgi_network *network, int group);
+
+/* Starts the bytes of `group` and sets the flow's end; false if there are none to move. */
+bool lgi_network_start(lgi_network *network, int flow, int group, double now_ns);
+
+/* The flow has ended: the others on its wires go faster. */
+void lgi_network_end(lgi_network *network, int flow, double now_ns);
+
+#endif
