@@ -50,15 +50,23 @@ int64_t lgi_cpu_depthwise_workspace_bytes(const lgi_cpu_layer *layer)
     return s.num_pieces * s.num_blocks * partial_elems(&s) * (int64_t)sizeof(float);
 }
 
-INLINE vec load(const float *src, int64_t count)
+/* Not returned by value: where vectors are shorter that would be another calling convention. */
+INLINE void load(vec *value, const float *src, int64_t count)
 {
-    vec value = {0};
     if (count == LANES) {
-        memcpy(&value, src, sizeof value);
+        memcpy(value, src, sizeof *value);
     } else {
-        memcpy(&value, src, (size_t)count * sizeof *src);
+        memset(value, 0, sizeof *value);
+        memcpy(value, src, (size_t)count * sizeof *src);
     }
-    return value;
+}
+
+/* sum += a * b */
+INLINE void add_product(vec *sum, const vec *a, const float *b, int64_t count)
+{
+    vec value;
+    load(&value, b, count);
+    *sum += *a * value;
 }
 
 /*
@@ -80,16 +88,17 @@ INLINE void add_row(const lgi_cpu_layer *layer, const sizes *s, const float *x, 
     }
     for (int64_t ox = 0; ox < s->out_width; ox++) {
         const int64_t first = ox * stride - pad;
-        const vec grad = load(dy + ox * s->channels, count);
+        vec grad;
+        load(&grad, dy + ox * s->channels, count);
         if (first >= 0 && first + (kernel_width - 1) * dilation < s->in_width) {
             for (int64_t kx = 0; kx < kernel_width; kx++) {
-                local[kx] += grad * load(x + (first + kx * dilation) * s->channels, count);
+                add_product(&local[kx], &grad, x + (first + kx * dilation) * s->channels, count);
             }
         } else {
             for (int64_t kx = 0; kx < kernel_width; kx++) {
                 const int64_t ix = first + kx * dilation;
                 if (ix >= 0 && ix < s->in_width) {
-                    local[kx] += grad * load(x + ix * s->channels, count);
+                    add_product(&local[kx], &grad, x + ix * s->channels, count);
                 }
             }
         }
@@ -110,7 +119,9 @@ static void add_row_by_column(const lgi_cpu_layer *layer, const sizes *s, const 
             const int64_t ix =
                 ox * window->stride[1] - window->pad_begin[1] + kx * window->dilation[1];
             if (ix >= 0 && ix < s->in_width) {
-                sum += load(dy + ox * s->channels, count) * load(x + ix * s->channels, count);
+                vec grad;
+                load(&grad, dy + ox * s->channels, count);
+                add_product(&sum, &grad, x + ix * s->channels, count);
             }
         }
         sums[kx] = sum;
@@ -148,7 +159,9 @@ static void add_sample(const lgi_cpu_layer *layer, const sizes *s, const float *
             }
         }
         for (int64_t ox = 0; ox < s->out_width && layer->attrs->has_bias; ox++) {
-            bias += load(dy_row + ox * s->channels, count);
+            vec grad;
+            load(&grad, dy_row + ox * s->channels, count);
+            bias += grad;
         }
     }
     sums[s->cells] = bias;
