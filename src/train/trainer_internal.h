@@ -53,9 +53,12 @@ LG_NODISCARD lg_status lgi_trainer_prepare(lg_trainer *trainer, lg_graph_mode mo
                                            int64_t num_samples, struct prepared **out);
 void lgi_prepared_destroy(struct prepared *prepared);
 
-/* trainer_profile.c: times each op of the training graph with each width, on a device of its own. */
+/*
+ * trainer_profile.c: times each op of the training graph with each width, on a device of its own. *out_slowdown: how much
+ * longer ops of one thread take while all other cores are busy, at least 1.
+ */
 LG_NODISCARD lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts,
-                                           lg_costs *costs);
+                                           lg_costs *costs, double *out_slowdown);
 
 /* trainer_tensors.c */
 

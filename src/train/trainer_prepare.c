@@ -67,7 +67,8 @@ static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
     LG_TRY(lg_costs_create(&prepared->costs, graph));
     lg_costs_estimate(prepared->costs, graph, &trainer->machine);
     if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_MEASURE) {
-        return lgi_trainer_profile(trainer, lg_graph_options(graph), prepared->costs);
+        return lgi_trainer_profile(trainer, lg_graph_options(graph), prepared->costs,
+                                   &trainer->machine.corun_slowdown);
     }
     if (prepared->mode == LG_GRAPH_TRAIN && !is_main) {
         scale_costs(prepared->costs, prepared, trainer->main);

@@ -1,7 +1,8 @@
 /*
  * Measured costs: the training graph runs a few steps in the textbook order on one lane, once for each width, and each op's
- * best time counts. It does so on a device and an arena of its own, so the trainer's weights and its memory count do not
- * notice.
+ * best time counts. Then it runs on as many lanes as there are cores, which tells how much longer ops take while the other
+ * cores are busy (they share caches and memory). All on a device and an arena of its own, so the trainer's weights and its
+ * memory count do not notice.
  */
 #include <string.h>
 
@@ -14,6 +15,11 @@
 #define MAX_RUNS 20
 /* After MIN_RUNS, runs go on only until this much time went by for a width. */
 #define TIME_BUDGET_NS 300e6
+
+/* Beyond this many lanes the search for a plan to measure with would take longer than what it is for. */
+#define MAX_CORUN_LANES 16
+/* An op counts as run beside others if they were busy for this part of its time. */
+#define MIN_OVERLAP_FRAC 0.9
 
 struct profile {
     const lg_trainer *trainer;
@@ -48,17 +54,10 @@ static lg_status make_batch(struct profile *p, int64_t num_samples)
     return LG_OK;
 }
 
-static void keep_best(struct profile *p, int width_idx, bool is_first_run)
-{
-    for (int op = 0; op < lg_graph_num_ops(p->lowered->graph); op++) {
-        const double ns = (double)(p->trace.end_ns[op] - p->trace.start_ns[op]);
-        if (is_first_run || ns < lg_costs_op_ns(p->costs, op, width_idx)) {
-            lg_costs_set_op_ns(p->costs, op, width_idx, ns);
-        }
-    }
-}
+/* What is done with the trace of each step but the first, which pays for page faults. */
+typedef void (*trace_fn)(struct profile *p, const lg_plan *plan, int run, void *user);
 
-static lg_status run_steps(struct profile *p, lgi_program *program, int width_idx)
+static lg_status run_steps(struct profile *p, lgi_program *program, trace_fn look_at, void *user)
 {
     const lg_graph_opts *opts = lg_graph_options(p->lowered->graph);
     double elapsed_ns = 0.0;
@@ -74,39 +73,129 @@ static lg_status run_steps(struct profile *p, lgi_program *program, int width_id
         input.num_steps = p->trainer->opts.num_steps;
         LG_TRY(lgi_executor_step(p->executor, program, &input, &p->trace));
         elapsed_ns += (double)(p->trace.finish_ns - p->trace.begin_ns);
-        if (run > 0) { /* the first one pays for page faults */
-            keep_best(p, width_idx, run == 1);
+        if (run > 0) {
+            look_at(p, program->plan, run, user);
         }
     }
     return LG_OK;
 }
 
-static lg_status profile_width(struct profile *p, int width_idx)
+/* Runs some steps of a plan on memory of its own. */
+static lg_status run_plan(struct profile *p, const lg_plan *plan, trace_fn look_at, void *user)
 {
-    const lg_graph *graph = p->lowered->graph;
     lg_status status = LG_OK;
-    lg_plan *plan = NULL;
     lgi_program *program = NULL;
     void *arena = NULL;
-    lg_strategy_opts opts = lg_strategy_opts_default();
-    opts.num_lanes = 1;
-    opts.threads_per_lane = lg_graph_options(graph)->widths[width_idx];
-    LG_TRY_GOTO(lg_plan_create(&plan, "in-order", graph, &p->trainer->machine, p->costs, &opts));
     LG_TRY_GOTO(p->device->ops->alloc(p->device, &arena, plan->peak_bytes[0]));
     LG_TRY_GOTO(lgi_program_create(&program, p->lowered, plan, arena));
     lgi_program_seek(program, 0);
     LG_TRY_GOTO(lgi_init_weights(p->device, p->lowered->model, program, 1));
-    LG_TRY_GOTO(run_steps(p, program, width_idx));
+    LG_TRY_GOTO(run_steps(p, program, look_at, user));
 out:
     lgi_program_destroy(program);
     if (arena != NULL) {
         p->device->ops->free(p->device, arena, plan->peak_bytes[0]);
     }
+    return status;
+}
+
+/* --- costs by width ---------------------------------------------------------------------------------------------------- */
+
+static void keep_best(struct profile *p, const lg_plan *plan, int run, void *user)
+{
+    const int width_idx = *(const int *)user;
+    (void)plan;
+    for (int op = 0; op < lg_graph_num_ops(p->lowered->graph); op++) {
+        const double ns = (double)(p->trace.end_ns[op] - p->trace.start_ns[op]);
+        if (run == 1 || ns < lg_costs_op_ns(p->costs, op, width_idx)) {
+            lg_costs_set_op_ns(p->costs, op, width_idx, ns);
+        }
+    }
+}
+
+static lg_status profile_width(struct profile *p, int width_idx)
+{
+    const lg_graph *graph = p->lowered->graph;
+    lg_plan *plan = NULL;
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = 1;
+    opts.threads_per_lane = lg_graph_options(graph)->widths[width_idx];
+    LG_TRY(lg_plan_create(&plan, "in-order", graph, &p->trainer->machine, p->costs, &opts));
+    const lg_status status = run_plan(p, plan, keep_best, &width_idx);
     lg_plan_destroy(plan);
     return status;
 }
 
-static lg_status profile_all(struct profile *p, const lg_graph_opts *opts)
+/* --- running beside others ------------------------------------------------------------------------------------------------ */
+
+/* Time of the ops that ran beside others, and what they take alone; of the run where the sum was least. */
+struct corun {
+    double beside_ns;
+    double alone_ns;
+};
+
+/* How long the other lanes ran ops between `start` and `end`, summed over lanes. */
+static double busy_elsewhere_ns(const struct profile *p, const lg_plan *plan, int lane,
+                                uint64_t start, uint64_t end)
+{
+    double busy_ns = 0.0;
+    for (int other = 0; other < plan->num_lanes; other++) {
+        for (int i = 0; other != lane && i < plan->lanes[other].num_entries; i++) {
+            const int op = plan->lanes[other].entries[i].op;
+            const uint64_t from = p->trace.start_ns[op] > start ? p->trace.start_ns[op] : start;
+            const uint64_t to = p->trace.end_ns[op] < end ? p->trace.end_ns[op] : end;
+            busy_ns += to > from ? (double)(to - from) : 0.0;
+        }
+    }
+    return busy_ns;
+}
+
+static void add_corun(struct profile *p, const lg_plan *plan, int run, void *user)
+{
+    struct corun *best = user;
+    struct corun sum = {0.0, 0.0};
+    for (int lane = 0; lane < plan->num_lanes; lane++) {
+        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
+            const int op = plan->lanes[lane].entries[i].op;
+            const uint64_t start = p->trace.start_ns[op];
+            const uint64_t end = p->trace.end_ns[op];
+            const double needed_ns =
+                MIN_OVERLAP_FRAC * (double)(end - start) * (plan->num_lanes - 1);
+            if (end > start && busy_elsewhere_ns(p, plan, lane, start, end) >= needed_ns) {
+                sum.beside_ns += (double)(end - start);
+                sum.alone_ns += lg_costs_op_ns(p->costs, op, 0);
+            }
+        }
+    }
+    const bool is_better =
+        sum.alone_ns > 0.0 && sum.beside_ns * best->alone_ns < best->beside_ns * sum.alone_ns;
+    if (run == 1 || best->alone_ns == 0.0 || is_better) {
+        *best = sum;
+    }
+}
+
+static lg_status profile_corun(struct profile *p, double *out_slowdown)
+{
+    const lg_graph *graph = p->lowered->graph;
+    const int num_cores = lgi_hardware_num_cores(p->trainer->hardware);
+    lg_plan *plan = NULL;
+    struct corun corun = {0.0, 0.0};
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = num_cores;
+    opts.threads_per_lane = 1;
+    if (num_cores < 2 || num_cores > MAX_CORUN_LANES || lg_graph_options(graph)->widths[0] != 1) {
+        return LG_OK;
+    }
+    LG_TRY(lg_plan_create(&plan, "out-of-order", graph, &p->trainer->machine, p->costs, &opts));
+    const lg_status status = run_plan(p, plan, add_corun, &corun);
+    lg_plan_destroy(plan);
+    if (corun.alone_ns > 0.0 && corun.beside_ns > corun.alone_ns) {
+        *out_slowdown = corun.beside_ns / corun.alone_ns;
+    }
+    return status;
+}
+
+static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, double *out_slowdown)
 {
     const lg_trainer *trainer = p->trainer;
     LG_TRY(trainer->device->ops->open(&p->device, lgi_hardware_num_cores(trainer->hardware)));
@@ -119,16 +208,18 @@ static lg_status profile_all(struct profile *p, const lg_graph_opts *opts)
     for (int w = 0; w < opts->num_widths; w++) {
         LG_TRY(profile_width(p, w));
     }
-    return LG_OK;
+    return profile_corun(p, out_slowdown);
 }
 
-lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs)
+lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs,
+                              double *out_slowdown)
 {
+    *out_slowdown = 1.0;
     struct profile profile;
     memset(&profile, 0, sizeof profile);
     profile.trainer = trainer;
     profile.costs = costs;
-    const lg_status status = profile_all(&profile, opts);
+    const lg_status status = profile_all(&profile, opts, out_slowdown);
     lgi_executor_destroy(profile.executor);
     lgi_lowered_destroy(profile.lowered);
     if (profile.device != NULL) {
