@@ -137,6 +137,17 @@ typedef struct lg_plan {
 
 LG_API void lg_plan_destroy(lg_plan *plan);
 
+/**
+ * A plan of given lanes and syncs, which are copied: a tool's, or another system's schedule. Places its memory; proving it is
+ * lg_plan_check()'s part.
+ *
+ * @return INVALID_ARG if lanes and graph do not go together, or nothing can run in that order; the message says why.
+ */
+LG_API LG_NODISCARD lg_status lg_plan_from_lanes(lg_plan **out, const char *name,
+                                                 const lg_graph *graph, const lg_lane *lanes,
+                                                 int num_lanes, const lg_plan_sync *syncs,
+                                                 int num_syncs);
+
 /** Format in docs/formats/plan.md. Ops and values go by name. */
 LG_API LG_NODISCARD lg_status lg_plan_save(const lg_plan *plan, const lg_graph *graph,
                                            const char *path);
@@ -228,7 +239,8 @@ typedef struct lg_timeline {
     lg_span *spans;  /* sorted by start */
     double begin_ns; /* the iteration shown, from the first rank's begin to the last one's end */
     double end_ns;
-    double step_ns; /* time of one step in the steady state */
+    double step_ns;     /* time of one step in the steady state */
+    int num_iterations; /* simulated until then; 0: measured */
     int num_memory_points;
     lg_memory_point *memory_points;
 } lg_timeline;
@@ -246,6 +258,24 @@ LG_API void lg_timeline_deinit(lg_timeline *timeline);
 LG_API LG_NODISCARD lg_status lg_plan_simulate(lg_timeline *out, const lg_plan *plan,
                                                const lg_graph *graph, const lg_machine *machine,
                                                const lg_costs *costs);
+
+/** What one rank does in one step of the steady state. */
+typedef struct lg_rank_stats {
+    double busy_ns;     /* that its compute cores work, on average of them */
+    double bubble_frac; /* 1 - busy_ns / step_ns: what its compute cores idle, whatever for */
+    double
+        exposed_comm_ns; /* while no compute op of it runs, and messages or reductions that the next one waits for (or,
+                               after the last one, the end of the rank's iteration) are under way */
+    int64_t sent_bytes; /* that leave it: messages, and its hops of the rings of reductions */
+    int64_t peak_bytes; /* its arena */
+} lg_rank_stats;
+
+/**
+ * Fills `ranks[0 .. plan->num_ranks)` from a timeline of this plan, simulated or measured. GPipe with M micro-batches on P
+ * ranks, equal times of F, B and W, free messages and nothing else has bubble_frac (P - 1) / (M + P - 1) on every rank.
+ */
+LG_API LG_NODISCARD lg_status lg_timeline_stats(lg_rank_stats *ranks, const lg_timeline *timeline,
+                                                const lg_plan *plan, const lg_graph *graph);
 
 /** Adds the live bytes over time to a timeline of this plan. */
 LG_API LG_NODISCARD lg_status lg_timeline_add_memory(lg_timeline *timeline, const lg_plan *plan,

@@ -516,6 +516,7 @@ static lg_status store_timeline(lg_timeline *out, const simulator *self)
     }
     out->end_ns = end_ns - begin_ns;
     out->step_ns = step_ns(self);
+    out->num_iterations = self->num_ended;
     return LG_OK;
 }
 

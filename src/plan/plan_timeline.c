@@ -28,7 +28,9 @@ typedef struct tracer {
     int64_t num_steps;
     int64_t first_iteration;
     int64_t last_iteration;
-    int *span_of; /* [op * num_steps + step - first_step]; -1: not shown */
+    int64_t num_iterations;
+    double *iteration_end_ns; /* [rank * num_iterations + iteration - first_iteration] */
+    int *span_of;             /* [op * num_steps + step - first_step]; -1: not shown */
     change *changes;
     size_t num_changes;
     size_t capacity;
@@ -122,12 +124,11 @@ static lg_status add_value(tracer *self, int value, int64_t step)
         begin_ns = start < begin_ns ? start : begin_ns;
         end_ns = end > end_ns ? end : end_ns;
     }
-    if (info->is_output) {
-        for (int i = 0; i < timeline->num_spans; i++) {
-            const lg_span *const span = &timeline->spans[i];
-            if (span->step + self->lag_of[span->op] == step && span->end_ns > end_ns) {
-                end_ns = span->end_ns;
-            }
+    if (info->is_output) { /* read by the host when its rank's iteration has ended */
+        const int64_t i = step - self->first_iteration;
+        if (i >= 0 && i < self->num_iterations) {
+            const double read_ns = self->iteration_end_ns[info->rank * self->num_iterations + i];
+            end_ns = read_ns > end_ns ? read_ns : end_ns;
         }
     }
     return is_shown ? add_stay(self, info->rank, begin_ns, end_ns, info->bytes) : LG_OK;
@@ -221,9 +222,19 @@ lg_status lg_timeline_add_memory(lg_timeline *timeline, const lg_plan *plan, con
     for (size_t i = 0; i < num_ops * (size_t)self.num_steps; i++) {
         self.span_of[i] = -1;
     }
+    self.num_iterations =
+        timeline->num_spans > 0 ? self.last_iteration - self.first_iteration + 1 : 0;
+    LG_TRY_GOTO(lgi_calloc(&self.iteration_end_ns,
+                           (size_t)plan->num_ranks * (size_t)self.num_iterations,
+                           sizeof *self.iteration_end_ns));
     for (int i = 0; i < timeline->num_spans; i++) {
         const lg_span *const span = &timeline->spans[i];
         self.span_of[(int64_t)span->op * self.num_steps + span->step - self.first_step] = i;
+        const int64_t iteration = span->step + self.lag_of[span->op] - self.first_iteration;
+        double *const end =
+            &self.iteration_end_ns[lg_graph_op(graph, span->op)->rank * self.num_iterations +
+                                   iteration];
+        *end = span->end_ns > *end ? span->end_ns : *end;
     }
     LG_TRY_GOTO(add_changes(&self));
     LG_TRY_GOTO(store_points(timeline, &self));
@@ -232,6 +243,7 @@ out:
     lgi_free(self.lane_of);
     lgi_free(self.lag_of);
     lgi_free(self.span_of);
+    lgi_free(self.iteration_end_ns);
     lgi_free(self.changes);
     return status;
 }
