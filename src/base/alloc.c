@@ -15,6 +15,12 @@ void lgi_alloc_fail_after(int64_t countdown)
     atomic_store(&fail_countdown, countdown);
 }
 
+int64_t lgi_alloc_left(void)
+{
+    const int64_t left = atomic_load(&fail_countdown);
+    return left > 0 ? left : 0;
+}
+
 static int should_fail(void)
 {
     if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) <= 0) {

@@ -37,4 +37,7 @@ LG_NODISCARD lg_status lgi_alloc_aligned(void *out, size_t bytes, size_t alignme
 /* For tests: the allocation number `countdown` from now (1 = the next one) of this process fails; 0 = none. */
 void lgi_alloc_fail_after(int64_t countdown);
 
+/* For tests: how many more until then; 0: none is to fail, or it has failed. */
+int64_t lgi_alloc_left(void);
+
 #endif

@@ -132,6 +132,24 @@ const cli_command cli_plan = {.name = "plan",
 
 /* --- check --------------------------------------------------------------------------------------------------------- */
 
+/* Weights must lie where the job's other plans (evaluation, other batch sizes) look for them. */
+static lg_status check_places(const lg_plan *loaded, lg_job *job, const char *path)
+{
+    const lg_graph *const graph = lg_trainer_graph(lg_job_trainer(job));
+    const lg_plan *const own = lg_trainer_plan(lg_job_trainer(job));
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const int64_t offset_bytes = loaded->values[i].offset_bytes[0];
+        const int64_t own_bytes = own->values[i].offset_bytes[0];
+        if (lg_graph_value(graph, i)->is_persistent && offset_bytes != own_bytes) {
+            return cli_fail(LG_INVALID_ARG,
+                            "%s: '%s' lies at byte %" PRId64
+                            ", but all plans of this model have it at %" PRId64,
+                            path, lg_graph_value(graph, i)->name, offset_bytes, own_bytes);
+        }
+    }
+    return LG_OK;
+}
+
 static lg_status check_plan_file(lg_job *job, const char *path, int64_t memory_bytes)
 {
     lg_plan *loaded = NULL;
@@ -143,6 +161,9 @@ static lg_status check_plan_file(lg_job *job, const char *path, int64_t memory_b
         if (status != LG_OK) {
             (void)cli_fail(status, "%s: %s", path, lg_last_error());
         }
+    }
+    if (status == LG_OK) {
+        status = check_places(loaded, job, path);
     }
     if (status == LG_OK) {
         int num_entries = 0;
@@ -157,6 +178,17 @@ static lg_status check_plan_file(lg_job *job, const char *path, int64_t memory_b
     return status;
 }
 
+/* A run's plan is the one in its directory; plan.file of its recipe is where that once came from. */
+static bool uses_plan_of_run(const cli_args *args)
+{
+    for (int i = 0; i < args->num_overrides; i++) {
+        if (strncmp(args->overrides[i], "plan.file=", 10) == 0) {
+            return false;
+        }
+    }
+    return cli_is_directory(args->words[0]);
+}
+
 static lg_status check(const cli_args *args)
 {
     lg_recipe *recipe = NULL;
@@ -169,9 +201,9 @@ static lg_status check(const cli_args *args)
         status = cli_fail(LG_INVALID_ARG, "check: which plan? usage: leapgrad check RECIPE PLAN");
     }
     if (status == LG_OK) {
-        path = args->num_words == 2           ? strdup(args->words[1])
-               : recipe->plan.file[0] != '\0' ? strdup(recipe->plan.file)
-                                              : cli_path(args->words[0], "plan.json");
+        path = args->num_words == 2     ? strdup(args->words[1])
+               : uses_plan_of_run(args) ? cli_path(args->words[0], "plan.json")
+                                        : strdup(recipe->plan.file);
         memory_bytes = recipe->plan.memory_bytes;
         status = path != NULL ? cli_make_plain(recipe)
                               : cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");

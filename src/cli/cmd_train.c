@@ -313,8 +313,8 @@ const cli_command cli_train = {
             "the same\n"
             "command with --resume (or: leapgrad train DIR --resume) gives the bits of a run that "
             "was never\n"
-            "stopped. What may differ then: run, plan, generate, exec.lanes, data.prefetch, where "
-            "files lie,\n"
-            "the length, and how often it evaluates, saves and logs.",
+            "stopped. What may differ then: run, plan, generate, exec.lanes, exec.threads, "
+            "data.prefetch,\n"
+            "where files lie, the length, and how often it evaluates, saves and logs.",
     .options = options,
     .run = train};

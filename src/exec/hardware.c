@@ -9,7 +9,19 @@ struct lgi_hardware {
     hwloc_topology_t topology;
     hwloc_cpuset_t *core_sets; /* by core: its first hardware thread */
     int num_cores;
+    int num_machine_cores;
 };
+
+/* Leaves out what the process may not use (taskset, a batch system): lanes bind to cores, and must not escape from there. */
+static void keep_allowed(hwloc_topology_t topology)
+{
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    if (allowed != NULL && hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
+        !hwloc_bitmap_iszero(allowed)) {
+        (void)hwloc_topology_restrict(topology, allowed, 0);
+    }
+    hwloc_bitmap_free(allowed);
+}
 
 static lg_status find_cores(lgi_hardware *hardware)
 {
@@ -41,6 +53,8 @@ lg_status lgi_hardware_open(lgi_hardware **out)
     if (hwloc_topology_load(hardware->topology) != 0) {
         LG_TRY_GOTO(lgi_fail(LG_DEVICE, "cannot read the machine's topology"));
     }
+    hardware->num_machine_cores = hwloc_get_nbobjs_by_type(hardware->topology, HWLOC_OBJ_CORE);
+    keep_allowed(hardware->topology);
     LG_TRY_GOTO(find_cores(hardware));
 out:
     if (status != LG_OK) {
@@ -68,6 +82,11 @@ void lgi_hardware_close(lgi_hardware *hardware)
 int lgi_hardware_num_cores(const lgi_hardware *hardware)
 {
     return hardware->num_cores > 0 ? hardware->num_cores : 1;
+}
+
+int lgi_hardware_num_machine_cores(const lgi_hardware *hardware)
+{
+    return hardware->num_machine_cores > 0 ? hardware->num_machine_cores : 1;
 }
 
 const char *lgi_hardware_cpu_name(const lgi_hardware *hardware)

@@ -12,6 +12,10 @@ void lgi_hardware_close(lgi_hardware *hardware);
 /* Cores that the process may run on (one hardware thread of each); at least 1. */
 int lgi_hardware_num_cores(const lgi_hardware *hardware);
 
+/* Cores of the whole machine, used or not. What results depend on is cut by this number, so that they do not depend on where
+   the process is allowed to run. */
+int lgi_hardware_num_machine_cores(const lgi_hardware *hardware);
+
 /* "AMD EPYC 9B14"; "" if unknown. Lifetime: until close. */
 const char *lgi_hardware_cpu_name(const lgi_hardware *hardware);
 

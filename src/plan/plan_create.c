@@ -141,7 +141,9 @@ lg_status lg_plan_create(lg_plan **out, const char *strategy, const lg_graph *gr
     const lg_status status = lg_plan_check(plan, graph, input.opts.memory_bytes);
     if (status != LG_OK) {
         lg_plan_destroy(plan);
-        return lgi_fail_prefix(LG_INTERNAL, "the plan of strategy '%s' is wrong", strategy);
+        return status == LG_OUT_OF_MEMORY
+                   ? status
+                   : lgi_fail_prefix(LG_INTERNAL, "the plan of strategy '%s' is wrong", strategy);
     }
     *out = plan;
     return LG_OK;

@@ -347,8 +347,12 @@ static lg_status read_identity(const json_t *root, const lg_graph *graph, const 
                 fingerprint, expected);
     }
     *strategy = json_string_value(json_object_get(root, "strategy"));
-    if (*strategy == NULL || strlen(*strategy) > MAX_STRATEGY_CHARS) {
-        LG_FAIL(LG_INVALID_ARG, "strategy: expected a text of at most %d characters",
+    bool is_plain = *strategy != NULL && strlen(*strategy) <= MAX_STRATEGY_CHARS;
+    for (const char *c = *strategy; is_plain && *c != '\0'; c++) {
+        is_plain = *c >= ' ' && *c <= '~'; /* it is printed */
+    }
+    if (!is_plain) {
+        LG_FAIL(LG_INVALID_ARG, "strategy: expected a text of at most %d plain characters",
                 MAX_STRATEGY_CHARS);
     }
     return LG_OK;

@@ -106,7 +106,7 @@ out:
     return status;
 }
 
-/* Makes the job; with the plan that the run had, where that still fits, else with a new one of as many threads. */
+/* Makes the job; with the plan that the run had, where that still fits, else with a new one. */
 static lg_status create_job(lgi_run *run, const struct origin *origin)
 {
     lgi_job_overrides overrides = {.plan_path = origin->plan_path,
@@ -116,8 +116,6 @@ static lg_status create_job(lgi_run *run, const struct origin *origin)
     }
     overrides.plan_path = NULL;
     overrides.costs_path = NULL;
-    overrides.threads_per_lane =
-        run->recipe->exec.threads == 0 ? origin->facts.threads_per_lane : 0;
     return lgi_job_create(&run->job, run->recipe, &overrides);
 }
 
@@ -128,6 +126,12 @@ static lg_status load_origin(lgi_run *run, const struct origin *origin)
         return LG_OK;
     }
     LG_TRY(lgi_resume_check(&origin->facts, run->job));
+    const int num_cores = lgi_resume_facts_of(run->job).num_cores;
+    if (origin->facts.num_cores > 0 && origin->facts.num_cores != num_cores) {
+        say(run,
+            "the run was on a machine of %d cores, this one has %d: some sums may round otherwise",
+            origin->facts.num_cores, num_cores);
+    }
     LG_TRY(lg_trainer_load(run->job->trainer, origin->checkpoint, false));
     run->first_step = lg_trainer_next_step(run->job->trainer);
     run->last_checkpoint_step = run->first_step;
@@ -390,13 +394,20 @@ static lg_status train_steps(lgi_run *run)
 /* --- the end ------------------------------------------------------------------------------------------------------- */
 
 struct sample {
+    const lgi_run *run;
     char *text;
-    size_t num_bytes;
+    size_t num_bytes, capacity;
+    lg_status status;
 };
 
 static bool keep_byte(void *user, unsigned char byte)
 {
     struct sample *const sample = user;
+    sample->status =
+        lgi_grow(&sample->text, &sample->capacity, sample->num_bytes + 1, sizeof *sample->text);
+    if (sample->status != LG_OK || should_stop(sample->run)) {
+        return false;
+    }
     sample->text[sample->num_bytes++] = (char)byte;
     return true;
 }
@@ -407,15 +418,20 @@ static lg_status write_sample(lgi_run *run)
     lg_status status = LG_OK;
     const lg_generate_opts opts = lg_generate_opts_of(run->recipe);
     const size_t prompt_bytes = strlen(opts.prompt);
-    struct sample sample = {NULL, prompt_bytes};
+    struct sample sample = {.run = run};
     char *path = NULL;
     if (run->recipe->model.kind != LG_MODEL_GPT || opts.num_tokens == 0) {
         return LG_OK;
     }
     LG_TRY_GOTO(lgi_run_dir_file(&path, &run->dir, LGI_RUN_SAMPLE));
-    LG_TRY_GOTO(lgi_calloc(&sample.text, prompt_bytes + (size_t)opts.num_tokens + 1, 1));
+    LG_TRY_GOTO(lgi_grow(&sample.text, &sample.capacity, prompt_bytes + 1, sizeof *sample.text));
     memcpy(sample.text, opts.prompt, prompt_bytes);
+    sample.num_bytes = prompt_bytes;
     LG_TRY_GOTO(lg_job_generate(run->job, &opts, keep_byte, &sample));
+    LG_TRY_GOTO(sample.status);
+    if (should_stop(run)) {
+        LG_TRY_GOTO(lgi_fail(LG_INTERRUPTED, "stopped"));
+    }
     LG_TRY_GOTO(lgi_file_write(path, sample.text, sample.num_bytes));
     if (run->opts.listener.on_sample != NULL) {
         run->opts.listener.on_sample(run->opts.listener.user, sample.text, sample.num_bytes);

@@ -152,6 +152,21 @@ static lg_status hash_labels(const lg_dataset *dataset, char text[LGI_DATA_HASH_
     return LG_OK;
 }
 
+/* Evaluates nothing, but what would only be found out at the first evaluation comes to light before training. */
+static lg_status check_eval_data(const lgi_run_data *data, const lg_recipe *recipe)
+{
+    for (int part = 0; part < 2; part++) {
+        const lg_data_part which = part == 0 ? LG_PART_TEST : LG_PART_VALIDATION;
+        lg_loader *loader = NULL;
+        if ((which == LG_PART_TEST ? data->test : data->validation) == NULL) {
+            continue;
+        }
+        LG_TRY(lgi_run_data_eval_loader(&loader, data, recipe, which));
+        lg_loader_destroy(loader);
+    }
+    return LG_OK;
+}
+
 /* --- all together -------------------------------------------------------------------------------------------------- */
 
 static lg_status open_all(lgi_run_data *data, const lg_recipe *recipe)
@@ -162,6 +177,7 @@ static lg_status open_all(lgi_run_data *data, const lg_recipe *recipe)
                          recipe->data.validation_frac, (uint64_t)recipe->train.seed));
     }
     LG_TRY(hash_labels(data->train, data->train_hash));
+    LG_TRY(check_eval_data(data, recipe));
     return create_loader(&data->train_loader, data->train, recipe, true);
 }
 

@@ -49,8 +49,7 @@ static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *
     opts.optim = lg_recipe_optim_opts(recipe);
     opts.strategy = recipe->plan.strategy;
     opts.num_lanes = (int)recipe->exec.lanes;
-    opts.threads_per_lane =
-        overrides->threads_per_lane > 0 ? overrides->threads_per_lane : (int)recipe->exec.threads;
+    opts.threads_per_lane = (int)recipe->exec.threads;
     opts.memory_bytes = recipe->plan.memory_bytes;
     opts.allow_lag = recipe->plan.allow_lag;
     opts.costs = costs[recipe->plan.costs];

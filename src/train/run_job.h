@@ -13,12 +13,11 @@ struct lg_job {
     int64_t num_steps;
 };
 
-/* Where another plan or other threads than the recipe's are wanted; as lg_job_create() otherwise. */
+/* Where another plan or other costs than the recipe's are wanted; as lg_job_create() otherwise. */
 typedef struct lgi_job_overrides {
     bool without_data;
     const char *plan_path;  /* NULL: the recipe's */
     const char *costs_path; /* NULL: the recipe's costs */
-    int threads_per_lane;   /* 0: the recipe's */
 } lgi_job_overrides;
 
 LG_NODISCARD lg_status lgi_job_create(lg_job **out, const lg_recipe *recipe,

@@ -47,7 +47,7 @@ static lg_status set_evaluation(lg_record *record, const lg_evaluation *evaluati
     return LG_OK;
 }
 
-static lg_status set_results(lg_record *record, lgi_run *run)
+static lg_status set_results(lg_record *record, lgi_run *run, bool has_failed)
 {
     const int64_t step = lg_trainer_next_step(run->job->trainer);
     char hash[LG_WEIGHTS_HASH_CHARS];
@@ -62,7 +62,11 @@ static lg_status set_results(lg_record *record, lgi_run *run)
     if (run->has_validation) {
         LG_TRY(set_evaluation(record, &run->validation));
     }
-    LG_TRY(lg_trainer_weights_hash(run->job->trainer, hash));
+    const lg_status status = lg_trainer_weights_hash(run->job->trainer, hash);
+    if (status != LG_OK && has_failed) { /* a step broke off: there are no weights to speak of */
+        return LG_OK;
+    }
+    LG_TRY(status);
     return lg_record_set_text(record, "weights_hash", hash);
 }
 
@@ -106,7 +110,7 @@ static lg_status fill_record(lg_record *record, lgi_run *run, const char *state,
     if (message != NULL) {
         LG_TRY(lg_record_set_text(record, "message", message));
     }
-    LG_TRY(set_results(record, run));
+    LG_TRY(set_results(record, run, message != NULL));
     LG_TRY(set_speed(record, run, &info));
     LG_TRY(set_plan(record, &info));
     LG_TRY(lg_record_set_i64(record, "num_steps", run->num_steps));

@@ -1,16 +1,19 @@
 /*
  * Resuming. A run that goes on has the bits of one that was never interrupted; so whatever the weights depend on must be as
- * it was: all keys of the recipe but those in the table below, the training data, the device, the threads of an op.
+ * it was: all keys of the recipe but those in the table below, the training data, the device. The number of cores cuts some
+ * sums into parts, but a run must be able to move to another machine: a change of it is said, not refused.
  */
 #include "train/run_resume.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "train/trainer_internal.h"
 
 /* --- keys ---------------------------------------------------------------------------------------------------------- */
 
@@ -24,7 +27,7 @@ static const struct {
     {"run.", CHANGES_NOTHING},
     {"generate.", CHANGES_NOTHING},
     {"plan.", CHANGES_PLAN},
-    {"exec.", CHANGES_PLAN}, /* device and threads: lgi_resume_check() */
+    {"exec.", CHANGES_PLAN}, /* device: lgi_resume_check() */
     {"data.prefetch", CHANGES_NOTHING},
     {"data.train_images", CHANGES_NOTHING}, /* files may have moved: lgi_resume_check() */
     {"data.train_labels", CHANGES_NOTHING},
@@ -121,15 +124,14 @@ lgi_resume_facts lgi_resume_facts_of(const lg_job *job)
     memset(&facts, 0, sizeof facts);
     memcpy(facts.train_hash, job->data.train_hash, sizeof facts.train_hash);
     (void)snprintf(facts.device, sizeof facts.device, "%s", info.device);
-    facts.threads_per_lane = info.threads_per_lane;
+    facts.num_cores = lgi_trainer_num_machine_cores(job->trainer);
     return facts;
 }
 
 lg_status lgi_resume_facts_format(char **out, const lgi_resume_facts *facts)
 {
-    return lgi_sprintf(out,
-                       "{\"train_data\": \"%s\", \"device\": \"%s\", \"threads_per_lane\": %d}",
-                       facts->train_hash, facts->device, facts->threads_per_lane);
+    return lgi_sprintf(out, "{\"train_data\": \"%s\", \"device\": \"%s\", \"cores\": %d}",
+                       facts->train_hash, facts->device, facts->num_cores);
 }
 
 lg_status lgi_resume_facts_parse(lgi_resume_facts *out, const char *json)
@@ -138,15 +140,15 @@ lg_status lgi_resume_facts_parse(lgi_resume_facts *out, const char *json)
     json_t *const object = json_loads(json, 0, NULL);
     const char *const hash = json_string_value(json_object_get(object, "train_data"));
     const char *const device = json_string_value(json_object_get(object, "device"));
-    const json_int_t threads = json_integer_value(json_object_get(object, "threads_per_lane"));
+    const json_int_t cores = json_integer_value(json_object_get(object, "cores"));
     memset(out, 0, sizeof *out);
-    if (hash == NULL || device == NULL || threads < 1 || threads > 1024) {
+    if (hash == NULL || device == NULL || cores < 0 || cores > INT_MAX) {
         status = lgi_fail(LG_CORRUPT, "the checkpoint was not written by a run: its 'extra' lacks "
-                                      "train_data, device or threads_per_lane");
+                                      "train_data or device, or has cores out of range");
     } else {
         (void)snprintf(out->train_hash, sizeof out->train_hash, "%s", hash);
         (void)snprintf(out->device, sizeof out->device, "%s", device);
-        out->threads_per_lane = (int)threads;
+        out->num_cores = (int)cores;
     }
     json_decref(object);
     return status;
@@ -163,12 +165,6 @@ lg_status lgi_resume_check(const lgi_resume_facts *was, const lg_job *job)
         LG_FAIL(LG_INVALID_ARG,
                 "exec.device: the run was on '%s', going on with '%s' would change its result",
                 was->device, now.device);
-    }
-    if (was->threads_per_lane != now.threads_per_lane) {
-        LG_FAIL(LG_INVALID_ARG,
-                "exec.threads: the run had %d threads per lane, going on with %d would change its "
-                "result",
-                was->threads_per_lane, now.threads_per_lane);
     }
     return LG_OK;
 }

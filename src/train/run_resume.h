@@ -8,7 +8,7 @@
 typedef struct lgi_resume_facts {
     char train_hash[LGI_DATA_HASH_CHARS];
     char device[32];
-    int threads_per_lane;
+    int num_cores; /* 0: not known (checkpoints of earlier versions) */
 } lgi_resume_facts;
 
 /* Of a job. */
@@ -27,7 +27,7 @@ typedef struct lgi_recipe_changes {
 LG_NODISCARD lg_status lgi_resume_compare(lgi_recipe_changes *out, const char *stored_json,
                                           const char *new_json);
 
-/* Holds a job against what the run was. INVALID_ARG if data, device or threads differ. */
+/* Holds a job against what the run was. INVALID_ARG if data or device differ. */
 LG_NODISCARD lg_status lgi_resume_check(const lgi_resume_facts *was, const lg_job *job);
 
 #endif

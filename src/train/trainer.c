@@ -54,6 +54,11 @@ lg_status lg_num_cores(int *out)
     return LG_OK;
 }
 
+int lgi_trainer_num_machine_cores(const lg_trainer *trainer)
+{
+    return lgi_hardware_num_machine_cores(trainer->hardware);
+}
+
 const lg_model *lgi_trainer_model(const lg_trainer *trainer)
 {
     return trainer->fused != NULL ? trainer->fused : trainer->model;
@@ -130,7 +135,7 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     if (device->wants_fusion) {
         LG_TRY(lgi_model_fuse(&trainer->fused, model));
     }
-    LG_TRY(device->open(&trainer->device, lgi_hardware_num_cores(trainer->hardware)));
+    LG_TRY(device->open(&trainer->device, lgi_hardware_num_machine_cores(trainer->hardware)));
     LG_TRY(lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device));
     LG_TRY(lgi_calloc(&trainer->param_layouts, (size_t)lg_model_num_params(model),
                       sizeof(lgi_layout)));
@@ -184,14 +189,33 @@ void lg_trainer_destroy(lg_trainer *trainer)
 
 /* --- steps ---------------------------------------------------------------------------------------------------------------- */
 
+static lg_status check_whole(const lg_trainer *trainer)
+{
+    if (trainer->has_half_step) {
+        LG_FAIL(LG_INVALID_ARG,
+                "step %" PRId64 " failed in the middle, the weights are no longer of use; load a "
+                "checkpoint",
+                trainer->next_step);
+    }
+    return LG_OK;
+}
+
+/* Its outcome is that of a step: on failure some weights are updated and others not. */
+static lg_status note_half_step(lg_trainer *trainer, lg_status status)
+{
+    trainer->has_half_step = trainer->has_half_step || status != LG_OK;
+    return status;
+}
+
 lg_status lg_trainer_drain(lg_trainer *trainer)
 {
+    LG_TRY(check_whole(trainer));
     if (trainer->current == NULL) {
         return LG_OK;
     }
     struct prepared *current = trainer->current;
     trainer->current = NULL;
-    return lgi_executor_drain(trainer->executor, current->program);
+    return note_half_step(trainer, lgi_executor_drain(trainer->executor, current->program));
 }
 
 /* Adds up the loss records of a step, in the order of micro-batches. */
@@ -250,6 +274,7 @@ lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *
     struct prepared *prepared = NULL;
     double weight = 0.0;
     const uint64_t start_ns = lgi_clock_ns();
+    LG_TRY(check_whole(trainer));
     LG_TRY(check_num_samples(num_samples));
     LG_TRY(lgi_check_batch(trainer->model, LG_GRAPH_TRAIN, num_samples, tensors, &weight));
     LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, num_samples, &prepared));
@@ -261,8 +286,8 @@ lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *
     const int64_t step = trainer->next_step;
     const lgi_step_input input = step_input(trainer, step, weight, tensors);
     const bool is_recorded = trainer->is_recording && prepared == trainer->main;
-    LG_TRY(lgi_executor_step(trainer->executor, prepared->program, &input,
-                             is_recorded ? &trainer->trace : NULL));
+    LG_TRY(note_half_step(trainer, lgi_executor_step(trainer->executor, prepared->program, &input,
+                                                     is_recorded ? &trainer->trace : NULL)));
     trainer->traced_step = is_recorded ? step : trainer->traced_step;
     trainer->next_step = step + 1;
     if (result != NULL) {

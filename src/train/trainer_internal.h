@@ -38,6 +38,7 @@ struct lg_trainer {
     void *arena;
     int64_t arena_bytes;
     int64_t next_step;
+    bool has_half_step; /* a step failed in the middle: some weights are updated, others not */
     bool is_recording;
     lgi_trace trace;     /* of the last recorded full step; arrays by op of `main` */
     int64_t traced_step; /* -1: none */
@@ -45,6 +46,9 @@ struct lg_trainer {
 
 /* The model that runs. */
 const lg_model *lgi_trainer_model(const lg_trainer *trainer);
+
+/* Cores of the machine, which the device may cut sums by; more than this process may use, perhaps. */
+int lgi_trainer_num_machine_cores(const lg_trainer *trainer);
 
 /* trainer_prepare.c */
 

@@ -3,6 +3,7 @@
  * larger one moves the persistent values over.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -76,13 +77,52 @@ static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
     return LG_OK;
 }
 
+/*
+ * A plan from a file may be right and yet put weights where the plans of other batch sizes and of evaluation do not look for
+ * them. Better said now than after an epoch of training.
+ */
+static lg_status check_places(const lg_trainer *trainer, const struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    lg_status status = LG_OK;
+    lg_plan *own = NULL;
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = 1;
+    opts.threads_per_lane = lg_graph_options(graph)->widths[0];
+    LG_TRY(lg_plan_create(&own, "in-order", graph, &trainer->machine, prepared->costs, &opts));
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const int64_t offset_bytes = prepared->plan->values[i].offset_bytes[0];
+        const int64_t own_bytes = own->values[i].offset_bytes[0];
+        if (lg_graph_value(graph, i)->is_persistent && offset_bytes != own_bytes) {
+            LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG,
+                                 "'%s' lies at byte %" PRId64 ", but all plans of this model have "
+                                 "it at %" PRId64,
+                                 lg_graph_value(graph, i)->name, offset_bytes, own_bytes));
+        }
+    }
+out:
+    lg_plan_destroy(own);
+    return status;
+}
+
+static lg_status use_saved_plan(lg_trainer *trainer, struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    LG_TRY(lg_plan_load(&prepared->plan, graph, trainer->plan_path));
+    lg_status status = lg_plan_check(prepared->plan, graph, trainer->opts.memory_bytes);
+    if (status == LG_OK) {
+        status = check_places(trainer, prepared);
+    }
+    return status == LG_OK ? LG_OK : lgi_fail_prefix(status, "plan '%s'", trainer->plan_path);
+}
+
 static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
 {
     const lg_graph *graph = prepared->lowered->graph;
     const bool is_training = prepared->mode == LG_GRAPH_TRAIN;
     const int64_t memory_bytes = trainer->opts.memory_bytes;
     if (prepared == trainer->main && trainer->plan_path != NULL) {
-        LG_TRY(lg_plan_load(&prepared->plan, graph, trainer->plan_path));
+        LG_TRY(use_saved_plan(trainer, prepared));
     } else {
         lg_strategy_opts opts = lg_strategy_opts_default();
         opts.num_lanes = is_training ? trainer->opts.num_lanes : 1;
@@ -95,8 +135,8 @@ static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
         LG_TRY(lg_plan_create(&prepared->plan, strategy, graph, &trainer->machine, prepared->costs,
                               &opts));
         prepared->planning_ns = (double)(lgi_clock_ns() - start_ns);
+        LG_TRY(lg_plan_check(prepared->plan, graph, memory_bytes));
     }
-    LG_TRY(lg_plan_check(prepared->plan, graph, memory_bytes));
     if (is_training) {
         lg_timeline timeline;
         LG_TRY(
@@ -136,6 +176,7 @@ static lg_status check_persistent(const lg_trainer *trainer, const struct prepar
 static lg_status resize_arena(lg_trainer *trainer, int64_t bytes, int64_t kept_bytes)
 {
     const struct lgi_device_ops *ops = trainer->device->ops;
+    const int64_t old_bytes = trainer->arena_bytes;
     lg_status status = LG_OK;
     char *kept = NULL;
     if (trainer->arena != NULL) {
@@ -148,18 +189,30 @@ static lg_status resize_arena(lg_trainer *trainer, int64_t bytes, int64_t kept_b
         ops->free(trainer->device, trainer->arena, trainer->arena_bytes);
         trainer->arena = NULL;
     }
-    LG_TRY_GOTO(ops->alloc(trainer->device, &trainer->arena, bytes));
     trainer->arena_bytes = bytes;
-    if (kept != NULL) {
+    LG_TRY_GOTO(ops->alloc(trainer->device, &trainer->arena, bytes));
+out:
+    if (status != LG_OK && kept != NULL && trainer->arena == NULL) { /* as it was, if that goes */
+        char message[512];
+        (void)snprintf(message, sizeof message, "%s", lg_last_error());
+        trainer->arena_bytes = old_bytes;
+        if (ops->alloc(trainer->device, &trainer->arena, old_bytes) != LG_OK) {
+            trainer->has_half_step = true;
+        }
+        status = lgi_fail_copy(status, message);
+    }
+    if (kept != NULL && trainer->arena != NULL) {
         memcpy(trainer->arena, kept, (size_t)kept_bytes);
     }
-out:
     lgi_free(kept);
     return status;
 }
 
 static lg_status bind(lg_trainer *trainer, struct prepared *prepared)
 {
+    if (trainer->arena == NULL) {
+        LG_FAIL(LG_OUT_OF_MEMORY, "the trainer lost its memory when it asked for more");
+    }
     if (prepared->program == NULL) {
         LG_TRY(lgi_program_create(&prepared->program, prepared->lowered, prepared->plan,
                                   trainer->arena));

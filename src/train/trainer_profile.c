@@ -198,7 +198,8 @@ static lg_status profile_corun(struct profile *p, double *out_slowdown)
 static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, double *out_slowdown)
 {
     const lg_trainer *trainer = p->trainer;
-    LG_TRY(trainer->device->ops->open(&p->device, lgi_hardware_num_cores(trainer->hardware)));
+    LG_TRY(
+        trainer->device->ops->open(&p->device, lgi_hardware_num_machine_cores(trainer->hardware)));
     LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL));
     const size_t num_ops = (size_t)lg_graph_num_ops(p->lowered->graph);
     LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device));

@@ -308,7 +308,14 @@ lg_status lg_trainer_load(lg_trainer *trainer, const lg_checkpoint *checkpoint, 
         LG_FAIL(LG_INVALID_ARG, "checkpoint '%s' has no optimizer tensors, which %s needs to go on",
                 lg_checkpoint_path(checkpoint), lg_optim_rule_name(trainer->opts.optim.rule));
     }
-    LG_TRY(lg_trainer_drain(trainer));
+    if (trainer->arena == NULL) {
+        LG_FAIL(LG_OUT_OF_MEMORY, "the trainer lost its memory when it asked for more");
+    }
+    if (trainer->has_half_step && !weights_only) {
+        trainer->current = NULL; /* nothing of the failed step is used again */
+    } else {
+        LG_TRY(lg_trainer_drain(trainer));
+    }
     for (int pass = 0; pass < 2; pass++) {
         struct loading model = {lg_checkpoint_model(checkpoint), pass == 1};
         struct loading slots = {optimizer, pass == 1};
@@ -320,6 +327,7 @@ lg_status lg_trainer_load(lg_trainer *trainer, const lg_checkpoint *checkpoint, 
     if (!weights_only) {
         trainer->next_step = lg_checkpoint_about(checkpoint)->step;
         trainer->current = NULL;
+        trainer->has_half_step = false;
     }
     return LG_OK;
 }

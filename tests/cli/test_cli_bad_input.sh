@@ -34,6 +34,10 @@ printf 'short' >short
 bad "text shorter than a window" 2 "16|window|context" gpt.yaml data.text=short
 bad "nothing is left to learn from" 2 "held_out" gpt.yaml data.held_out_frac=0.9 data.validation_frac=0.5
 
+# What only the evaluation at the end would stumble on is found before training.
+bad "test text shorter than a window" 2 "test data.*17" gpt.yaml data.held_out_frac=0.0001
+bad "validation text shorter than a window" 2 "validation data.*17" gpt.yaml data.validation_frac=0.0002
+
 # --- recipes
 bad "missing recipe" 5 "nowhere.yaml" nowhere.yaml
 bad "unknown key" 2 "train.stops" cnn.yaml train.stops=3

@@ -126,6 +126,17 @@ refused "wrong peak" 2 "peak|bytes" check cnn.yaml peak.json
 spoil unknown.json 's/"forward\(features.conv0,0\)"/"forward(nothing,0)"/'
 refused "unknown op" 2 "nothing" check cnn.yaml unknown.json
 
+perl -MJSON::PP -0777 -ne '
+    my $plan = decode_json($_);
+    my $at = $plan->{values};
+    my ($a, $b) = grep { /^param\(.*norm1\.weight\)$/ } sort keys %$at;
+    @$at{$a, $b} = @$at{$b, $a};
+    print JSON::PP->new->canonical->encode($plan);' plan.json >places.json
+refused "weights where no other plan looks for them" 2 "places.json: 'param\(.*' lies at byte" check cnn.yaml places.json
+refused "nor does training start with it" 2 "places.json.*lies at byte" train cnn.yaml run.dir=x plan.file=places.json
+spoil control.json 's/"strategy": "/"strategy": "\\u001b[31m/'
+refused "control characters in a name" 2 "strategy" check cnn.yaml control.json
+
 # --- show, profile
 mkdir pictures
 check "show of a recipe" "$leapgrad" show cnn.yaml --out pictures

@@ -68,8 +68,33 @@ start moved $often
 end INT
 mkdir elsewhere && cp train-images elsewhere/
 check "goes on with another plan" "$leapgrad" train cnn.yaml run.dir=moved $length $often plan.strategy=in-order exec.lanes=2 \
-    data.train_images=elsewhere/train-images --resume
+    exec.threads=2 data.train_images=elsewhere/train-images --resume
 same "hash with another plan" "$expected" "$(hash_of moved)"
+check "its plan is the one in the directory" "$leapgrad" check moved
+check "and can be drawn" "$leapgrad" show moved
+
+# Lanes and threads as the strategy likes, then another strategy, then two lanes of one thread: each plan fits its graph.
+# On the device that people use: nothing of that shows in the bits.
+free="train.steps=30 train.eval_every=0 train.checkpoint_every=10"
+train cnn.yaml run.dir=free-whole $free exec.threads=1
+train cnn.yaml run.dir=free $free train.epochs=0 exec.threads=0
+steps=30
+for how in "exec.threads=0 plan.strategy=in-order" "exec.threads=1 exec.lanes=2" "exec.threads=0 exec.lanes=0" "exec.threads=2"; do
+    steps=$((steps + 10))
+    check "goes on with $how" "$leapgrad" train free --resume $how train.steps=$steps
+    check "$how: the plan of the run is proved" "$leapgrad" check free
+    check "$how: the run can be drawn" "$leapgrad" show free
+    check "$how: a longer run with one thread" "$leapgrad" train free-whole --resume train.steps=$steps
+    same "$how: hash" "$(hash_of free-whole)" "$(hash_of free)"
+done
+
+# A plan that was given by a path that is gone: the run has its own copy.
+check "a plan" "$leapgrad" plan cnn.yaml --out given.json
+train cnn.yaml run.dir=given plan.file=given.json train.steps=4
+rm given.json
+check "check finds the plan of the run" "$leapgrad" check given
+check "show finds the plan of the run" "$leapgrad" show given
+check "resume finds the plan of the run" "$leapgrad" train given --resume train.steps=8
 
 # What would change the bits is refused by name, and nothing is touched.
 before=$(cat moved/run.json moved/metrics.jsonl)
@@ -77,7 +102,6 @@ refused "another batch" 2 "train.batch: the run has 16, the recipe 8" train move
 refused "another learning rate" 2 "optim.lr: the run has 0.05" train moved --resume optim.lr=0.1
 refused "another model" 2 "model.growth" train moved --resume model.growth=5
 refused "another seed" 2 "train.seed" train moved --resume train.seed=9
-refused "other threads" 2 "exec.threads: the run had 1" train moved --resume exec.threads=2 train.steps=500
 refused "other device" 2 "exec.device: the run was on 'reference'" \
     train moved --resume exec.device=reference-f64 train.steps=500
 make_images other 200 5

@@ -106,11 +106,19 @@ static const char *describe_device(const lgi_device *device)
     return ((const lgi_cpu_device *)device)->description;
 }
 
-/* The team is the calling thread's from now on: libgomp keeps a team's threads between its parallel regions. */
+/*
+ * The team is the calling thread's from now on: libgomp keeps a team's threads between its parallel regions. oneDNN's kernels
+ * share out their work for as many threads as they were made for, so a smaller team would leave a part of it undone: what
+ * could make it smaller (OMP_DYNAMIC, OMP_MAX_ACTIVE_LEVELS) is overruled here, OMP_THREAD_LIMIT refused in check_widths().
+ */
 static void start_lane(lgi_device *device, int width, void (*bind)(void *user, int thread_idx),
                        void *user)
 {
     (void)device;
+    omp_set_dynamic(0);
+    if (omp_get_max_active_levels() < 1) {
+        omp_set_max_active_levels(1);
+    }
 #pragma omp parallel num_threads(width) if (width > 1)
     bind(user, omp_get_thread_num());
 }
@@ -167,10 +175,25 @@ static void destroy_layer(lgi_device_layer *layer)
     lgi_free(self);
 }
 
+static lg_status check_widths(const lgi_layer_spec *spec)
+{
+    const int limit = omp_get_thread_limit();
+    for (int i = 0; i < spec->num_widths; i++) {
+        if (spec->widths[i] > limit) {
+            LG_FAIL(LG_INVALID_ARG,
+                    "layer '%s' is to run with %d threads, but OMP_THREAD_LIMIT allows %d; unset "
+                    "it, or ask for fewer threads and cores",
+                    spec->layer->name, spec->widths[i], limit);
+        }
+    }
+    return LG_OK;
+}
+
 static lg_status fill_layer(lgi_cpu_layer *layer, lgi_cpu_device *device,
                             const lgi_layer_spec *spec, lgi_layer_facts *facts)
 {
     const lg_layer_info *info = spec->layer;
+    LG_TRY(check_widths(spec));
     layer->device = device;
     layer->attrs = info->attrs;
     layer->mode = spec->mode;
