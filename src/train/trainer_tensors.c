@@ -157,14 +157,20 @@ static lg_status write_value(const lg_trainer *trainer, int value_idx, const flo
         (char *)trainer->arena + main->plan->values[value_idx].offset_bytes[0], elems);
 }
 
+/* The value called `name`, ready for the host: of the right size, and nothing lags behind. */
+static lg_status find_drained(lg_trainer *trainer, const char *name, int64_t num_elems, int *out)
+{
+    LG_TRY(find_value(trainer, name, out));
+    const lg_shape shape =
+        shape_of(lgi_trainer_model(trainer), lg_graph_value(trainer->main->lowered->graph, *out));
+    LG_TRY(check_num_elems(name, &shape, num_elems));
+    return lg_trainer_drain(trainer);
+}
+
 lg_status lg_trainer_read(lg_trainer *trainer, const char *name, float *elems, int64_t num_elems)
 {
     int value = -1;
-    LG_TRY(find_value(trainer, name, &value));
-    const lg_shape shape =
-        shape_of(lgi_trainer_model(trainer), lg_graph_value(trainer->main->lowered->graph, value));
-    LG_TRY(check_num_elems(name, &shape, num_elems));
-    LG_TRY(lg_trainer_drain(trainer));
+    LG_TRY(find_drained(trainer, name, num_elems, &value));
     return read_value(trainer, value, elems);
 }
 
@@ -172,11 +178,7 @@ lg_status lg_trainer_write(lg_trainer *trainer, const char *name, const float *e
                            int64_t num_elems)
 {
     int value = -1;
-    LG_TRY(find_value(trainer, name, &value));
-    const lg_shape shape =
-        shape_of(lgi_trainer_model(trainer), lg_graph_value(trainer->main->lowered->graph, value));
-    LG_TRY(check_num_elems(name, &shape, num_elems));
-    LG_TRY(lg_trainer_drain(trainer));
+    LG_TRY(find_drained(trainer, name, num_elems, &value));
     return write_value(trainer, value, elems);
 }
 
