@@ -35,40 +35,63 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     return LG_OK;
 }
 
-/*
- * Blocks `blocks[lane]` of a stream: number j of block `blocks[lane]` at out[j][lane]. The 32-bit numbers are held in 64
- * bits, so that a vector's products need no regrouping.
- */
+/* One block of a stream: four 32-bit numbers, held in 64 bits so that a vector's products need no regrouping. */
+typedef struct numbers {
+    uint64_t n0, n1, n2, n3;
+} numbers;
+
+INLINE numbers draw_block(uint64_t block, uint64_t stream0, uint64_t stream1, uint64_t key0,
+                          uint64_t key1)
+{
+    const uint64_t low = 0xFFFFFFFFu;
+    uint64_t c0 = block & low;
+    uint64_t c1 = block >> 32;
+    uint64_t c2 = stream0;
+    uint64_t c3 = stream1;
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = 0xD2511F53u * c0;
+        const uint64_t p1 = 0xCD9E8D57u * c2;
+        c0 = (p1 >> 32) ^ c1 ^ key0;
+        c2 = (p0 >> 32) ^ c3 ^ key1;
+        c1 = p1 & low;
+        c3 = p0 & low;
+        key0 = (key0 + 0x9E3779B9u) & low;
+        key1 = (key1 + 0xBB67AE85u) & low;
+    }
+    const numbers result = {c0, c1, c2, c3};
+    return result;
+}
+
+/* Blocks `blocks[lane]`: number j of them at out[j][lane]. */
 INLINE void draw(const lgi_random *random, const uint64_t *restrict blocks,
                  uint32_t (*restrict out)[LANES])
 {
-    const uint64_t low = 0xFFFFFFFFu;
     const uint64_t stream0 = random->stream[0];
     const uint64_t stream1 = random->stream[1];
-    const uint64_t first_key0 = random->key[0];
-    const uint64_t first_key1 = random->key[1];
+    const uint64_t key0 = random->key[0];
+    const uint64_t key1 = random->key[1];
     LGI_CPU_SIMD
     for (int lane = 0; lane < LANES; lane++) {
-        uint64_t key0 = first_key0;
-        uint64_t key1 = first_key1;
-        uint64_t c0 = blocks[lane] & low;
-        uint64_t c1 = blocks[lane] >> 32;
-        uint64_t c2 = stream0;
-        uint64_t c3 = stream1;
-        for (int round = 0; round < 10; round++) {
-            const uint64_t p0 = 0xD2511F53u * c0;
-            const uint64_t p1 = 0xCD9E8D57u * c2;
-            c0 = (p1 >> 32) ^ c1 ^ key0;
-            c2 = (p0 >> 32) ^ c3 ^ key1;
-            c1 = p1 & low;
-            c3 = p0 & low;
-            key0 = (key0 + 0x9E3779B9u) & low;
-            key1 = (key1 + 0xBB67AE85u) & low;
-        }
-        out[0][lane] = (uint32_t)c0;
-        out[1][lane] = (uint32_t)c1;
-        out[2][lane] = (uint32_t)c2;
-        out[3][lane] = (uint32_t)c3;
+        const numbers n = draw_block(blocks[lane], stream0, stream1, key0, key1);
+        out[0][lane] = (uint32_t)n.n0;
+        out[1][lane] = (uint32_t)n.n1;
+        out[2][lane] = (uint32_t)n.n2;
+        out[3][lane] = (uint32_t)n.n3;
+    }
+}
+
+/* LANES blocks from `first` on, numbers in their order, two in each 64 bits, the earlier one below. */
+INLINE void draw_run(const lgi_random *random, uint64_t first, uint64_t *restrict pairs)
+{
+    const uint64_t stream0 = random->stream[0];
+    const uint64_t stream1 = random->stream[1];
+    const uint64_t key0 = random->key[0];
+    const uint64_t key1 = random->key[1];
+    LGI_CPU_SIMD
+    for (int lane = 0; lane < LANES; lane++) {
+        const numbers n = draw_block(first + (uint64_t)lane, stream0, stream1, key0, key1);
+        pairs[2 * lane] = n.n0 | n.n1 << 32;
+        pairs[2 * lane + 1] = n.n2 | n.n3 << 32;
     }
 }
 
@@ -77,27 +100,30 @@ INLINE float keep(const dropout_layer *self, uint32_t number, float value)
     return number >> 8 >= self->threshold ? value * self->scale : 0.0f;
 }
 
+INLINE void keep_run(const dropout_layer *self, const uint32_t *in_order, const float *src,
+                     float *dst, int64_t count)
+{
+    LGI_CPU_SIMD
+    for (int64_t i = 0; i < count; i++) {
+        dst[i] = keep(self, in_order[i], src[i]);
+    }
+}
+
 /* Row-major: elements [begin, end) of a sample; begin is a multiple of 4. */
 static void drop_run(const dropout_layer *self, const lgi_random *random, const float *src,
                      float *dst, int64_t begin, int64_t end)
 {
-    uint64_t blocks[LANES];
-    uint32_t numbers[4][LANES];
+    uint64_t pairs[2 * LANES];
     uint32_t in_order[4 * LANES];
     for (int64_t at = begin; at < end; at += 4 * LANES) {
         const int64_t count = end - at < 4 * LANES ? end - at : 4 * LANES;
-        for (int lane = 0; lane < LANES; lane++) {
-            blocks[lane] = (uint64_t)(at / 4 + lane);
-        }
-        draw(random, blocks, numbers);
-        for (int lane = 0; lane < LANES; lane++) {
-            for (int j = 0; j < 4; j++) {
-                in_order[4 * lane + j] = numbers[j][lane];
-            }
-        }
-        LGI_CPU_SIMD
-        for (int64_t i = 0; i < count; i++) {
-            dst[at + i] = keep(self, in_order[i], src[at + i]);
+        draw_run(random, (uint64_t)(at / 4), pairs);
+        memcpy(in_order, pairs,
+               sizeof in_order); /* little-endian, as all that oneDNN runs on here */
+        if (count == 4 * LANES) {
+            keep_run(self, in_order, src + at, dst + at, 4 * LANES);
+        } else {
+            keep_run(self, in_order, src + at, dst + at, count);
         }
     }
 }
@@ -107,17 +133,17 @@ static void drop_cells(const dropout_layer *self, const lgi_random *random, cons
                        float *dst, int64_t cell, int num_cells, int64_t channel, int64_t count)
 {
     uint64_t blocks[LANES];
-    uint32_t numbers[4][LANES];
+    uint32_t drawn[4][LANES];
     uint32_t chosen[LANES];
     for (int lane = 0; lane < LANES; lane++) {
         blocks[lane] = (uint64_t)((channel + lane) * self->space + cell) / 4;
     }
-    draw(random, blocks, numbers);
+    draw(random, blocks, drawn);
     for (int s = 0; s < num_cells; s++) {
         const int64_t at = (cell + s) * self->channels + channel;
         for (int lane = 0; lane < LANES; lane++) {
             const uint64_t idx = (uint64_t)((channel + lane) * self->space + cell + s);
-            chosen[lane] = numbers[idx % 4][lane];
+            chosen[lane] = drawn[idx % 4][lane];
         }
         LGI_CPU_SIMD
         for (int64_t i = 0; i < count; i++) {
