@@ -271,8 +271,9 @@ typedef struct lg_rank_stats {
 } lg_rank_stats;
 
 /**
- * Fills `ranks[0 .. plan->num_ranks)` from a timeline of this plan, simulated or measured. GPipe with M micro-batches on P
- * ranks, equal times of F, B and W, free messages and nothing else has bubble_frac (P - 1) / (M + P - 1) on every rank.
+ * Fills `ranks[0 .. plan->num_ranks)` from a timeline of this plan, simulated or measured. GPipe with M equal micro-batches on
+ * P equal ranks, free messages, no updates, and a backward that sends its gradient when it is done as a whole, has a bubble_frac
+ * of (P - 1) / (M + P - 1) on every rank.
  */
 LG_API LG_NODISCARD lg_status lg_timeline_stats(lg_rank_stats *ranks, const lg_timeline *timeline,
                                                 const lg_plan *plan, const lg_graph *graph);
