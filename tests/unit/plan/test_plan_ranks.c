@@ -656,6 +656,46 @@ static void the_sweep_reuses_memory_of_a_pipeline(void **state)
     hand_destroy(h);
 }
 
+static lg_status plan_and_observe(const lgb_cluster *cluster, const lg_plan *lanes)
+{
+    lg_plan *plan = NULL;
+    lg_timeline timeline = {0};
+    lg_rank_stats *const stats = calloc((size_t)lanes->num_ranks, sizeof *stats);
+    lg_status status =
+        lg_plan_from_lanes(&plan, "test", cluster->graph, lanes->lanes, lanes->num_lanes, NULL, 0);
+    status = status == LG_OK ? lg_plan_check(plan, cluster->graph, 0) : status;
+    status = status == LG_OK ? lg_plan_simulate(&timeline, plan, cluster->graph, &cluster->machine,
+                                                cluster->costs)
+                             : status;
+    status = status == LG_OK ? lg_timeline_add_memory(&timeline, plan, cluster->graph) : status;
+    status = status == LG_OK ? lg_timeline_stats(stats, &timeline, plan, cluster->graph) : status;
+    lg_timeline_deinit(&timeline);
+    lg_plan_destroy(plan);
+    free(stats);
+    return status;
+}
+
+static void every_allocation_that_fails_is_reported(void **state)
+{
+    (void)state;
+    lgb_cluster cluster;
+    lg_plan *lanes = NULL;
+    assert_ok(lgb_cluster_init(&cluster, 17));
+    assert_true(lg_graph_num_groups(cluster.graph) > 0);
+    assert_ok(lgb_random_plan(&lanes, &cluster, 17));
+    int num = 0;
+    lg_status status = LG_OUT_OF_MEMORY;
+    while (status == LG_OUT_OF_MEMORY) {
+        lgi_alloc_fail_after(++num);
+        status = plan_and_observe(&cluster, lanes);
+    }
+    lgi_alloc_fail_after(0);
+    assert_ok(status);
+    assert_true(num > 100);
+    lg_plan_destroy(lanes);
+    lgb_cluster_deinit(&cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -674,6 +714,7 @@ int main(void)
         cmocka_unit_test(groups_that_do_not_match_are_named),
         cmocka_unit_test(a_machine_too_small_for_the_graph_is_refused),
         cmocka_unit_test(the_sweep_reuses_memory_of_a_pipeline),
+        cmocka_unit_test(every_allocation_that_fails_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
