@@ -182,8 +182,19 @@ typedef struct lg_strategy_opts {
 /** 0, 0, 0, true, -1, false. */
 LG_API lg_strategy_opts lg_strategy_opts_default(void);
 
-/** Names of the strategies: "in-order", "out-of-order"; NULL after the last. */
+/** What a strategy decides. */
+typedef enum lg_strategy_role {
+    LG_STRATEGY_WHOLE,    /* everything: "in-order", "out-of-order" */
+    LG_STRATEGY_PIPELINE, /* what pipeline ranks run when: "gpipe", "1f1b", ... */
+    LG_STRATEGY_DATA /* when replicas add their gradients and update: "barrier", "priority", ... */
+} lg_strategy_role;
+
+/**
+ * Names of the strategies; NULL after the last. A pipeline and a data-parallel one compose: "zb-h1+reverse-first-k". Alone, a
+ * pipeline strategy goes with "barrier", and a data-parallel one with "in-order" on one pipeline rank.
+ */
 LG_API const char *lg_strategy_name(int idx);
+LG_API lg_strategy_role lg_strategy_role_of(int idx);
 /** One line on what it does and where it is from. */
 LG_API const char *lg_strategy_help(int idx);
 

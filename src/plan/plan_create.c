@@ -1,4 +1,4 @@
-/* The table of strategies, options, and the way from a strategy's name to a proved plan. */
+/* Options, and the way from a strategy's name to a proved plan. */
 #include <math.h>
 #include <string.h>
 
@@ -6,30 +6,6 @@
 #include "plan/plan_make.h"
 #include "plan/plan_order.h"
 #include "plan/strategies/strategy.h"
-
-const struct lgi_strategy lgi_strategies[] = {
-    {"in-order",
-     "textbook order: each weight gradient right beside its input gradient, updates at the end",
-     lgi_in_order_create},
-    {"out-of-order",
-     "weight gradients in a queue on other lanes, deferred, or in the next step's forward (Oh et "
-     "al., "
-     "EuroSys 2022): the fastest of many such plans by simulation, within the memory budget",
-     lgi_out_of_order_create},
-    {NULL, NULL, NULL},
-};
-
-const char *lg_strategy_name(int idx)
-{
-    const int num = (int)(sizeof lgi_strategies / sizeof lgi_strategies[0]);
-    return idx >= 0 && idx < num ? lgi_strategies[idx].name : NULL;
-}
-
-const char *lg_strategy_help(int idx)
-{
-    const int num = (int)(sizeof lgi_strategies / sizeof lgi_strategies[0]);
-    return idx >= 0 && idx < num ? lgi_strategies[idx].help : NULL;
-}
 
 lg_strategy_opts lg_strategy_opts_default(void)
 {
@@ -126,18 +102,14 @@ lg_status lg_plan_create(lg_plan **out, const char *strategy, const lg_graph *gr
                          const lg_strategy_opts *opts)
 {
     *out = NULL;
-    const struct lgi_strategy *chosen = NULL;
-    for (const struct lgi_strategy *s = lgi_strategies; s->name != NULL; s++) {
-        chosen = strcmp(s->name, strategy) == 0 ? s : chosen;
-    }
-    if (chosen == NULL) {
-        LG_FAIL(LG_INVALID_ARG, "unknown strategy '%.100s'; allowed: in-order, out-of-order",
-                strategy);
-    }
+    const struct lgi_strategy *pipeline = NULL;
+    const struct lgi_strategy *data = NULL;
+    LG_TRY(lgi_strategy_find(strategy, &pipeline, &data));
     lgi_strategy_input input;
     LG_TRY(resolve_input(&input, graph, machine, costs, opts));
     lg_plan *plan = NULL;
-    LG_TRY(chosen->create(&plan, &input));
+    LG_TRY(data == NULL ? pipeline->create(&plan, &input)
+                        : lgi_compose(&plan, &input, strategy, pipeline, data));
     const lg_status status = lg_plan_check(plan, graph, input.opts.memory_bytes);
     if (status != LG_OK) {
         lg_plan_destroy(plan);

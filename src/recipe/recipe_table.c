@@ -19,7 +19,10 @@ static const char *const optim_rules[] = {LG_OPTIM_RULE_LIST(CHOICE_TEXT) NULL};
 static const char *const schedules[] = {LG_SCHEDULE_LIST(CHOICE_TEXT) NULL};
 static const char *const cost_sources[] = {LG_COST_SOURCE_LIST(CHOICE_TEXT) NULL};
 #undef CHOICE_TEXT
-static const char *const strategies[] = {"in-order", "out-of-order", NULL};
+static const char *const strategies[] = {
+    "in-order", "out-of-order",    "gpipe", "1f1b", "interleaved", "breadth-first", "fast-forward",
+    "modulo",   "zb-h1",           "zb-h2", "zb-v", "dualpipe-v",  "barrier",       "wfbp",
+    "priority", "reverse-first-k", NULL};
 static const char *const devices[] = {"auto", "cpu", "reference", "reference-f64", NULL};
 
 /* The member's type says how it is parsed; enums are unsigned. BYTES is the only one that C cannot tell. */
@@ -50,6 +53,12 @@ static const char *const devices[] = {"auto", "cpu", "reference", "reference-f64
     ROW(section, name, MEMBER_TYPE(section, name), "", value, 0, 0, NULL, help)
 #define CHOICE(section, name, value, choices, help) \
     ROW(section, name, MEMBER_TYPE(section, name), "", value, 0, 0, choices, help)
+#define CHOICES(section, field_name, value, choice_list, help_text) \
+    { \
+        .key = #section "." #field_name, .type = LGI_FIELD_TEXT, \
+        .offset = offsetof(lg_recipe, section.field_name), .unit = "", .default_text = value, \
+        .choices = choice_list, .allows_two = true, .help = help_text \
+    }
 
 /* clang-format off */
 static const lgi_field fields[] = {
@@ -113,7 +122,7 @@ static const lgi_field fields[] = {
     NUMBER(optim, milestones, "", "0.5,0.75", 0, 1, "step: parts of the training after which the learning rate falls; rising."),
     NUMBER(optim, step_factor, "", "0.1", 0, 1, "step: factor on the learning rate at each milestone."),
 
-    CHOICE(plan, strategy, "out-of-order", strategies, "What makes the order in which ops run. in-order: the textbook backward pass. out-of-order: weight gradients deferred or on a lane of their own, by costs and memory."),
+    CHOICES(plan, strategy, "out-of-order", strategies, "What makes the order in which ops run. in-order: the textbook backward pass. out-of-order: weight gradients deferred or on a lane of their own, by costs and memory. The others are for pipelines (gpipe to dualpipe-v) and replicas (barrier to reverse-first-k), and compose: 1f1b+priority."),
     BYTES(plan, memory_bytes, "0", 0, MAX_BYTES, "The plan's arena may take at most this. 0: what the machine has."),
     SWITCH(plan, allow_lag, "true", "The strategy may move weight gradients and updates into the next step's forward pass (with the same result)."),
     CHOICE(plan, costs, "measure", cost_sources, "Where the times of ops come from: estimate (from flops and bytes), measure (on the device, before training), file."),

@@ -30,6 +30,7 @@ typedef struct lgi_field {
     double min;
     double max;
     const char *const *choices; /* NULL-terminated; NULL for none */
+    bool allows_two;            /* TEXT: two choices joined by '+' are fine as well */
     const char *help;           /* one or more sentences */
 } lgi_field;
 

@@ -91,6 +91,21 @@ static int find_choice(const lgi_field *field, const char *text)
     return -1;
 }
 
+static bool is_chosen(const lgi_field *field, const char *text)
+{
+    const char *const plus = field->allows_two ? strchr(text, '+') : NULL;
+    if (plus == NULL) {
+        return find_choice(field, text) >= 0;
+    }
+    bool has_first = false;
+    for (int i = 0; field->choices[i] != NULL; i++) {
+        const size_t length = strlen(field->choices[i]);
+        has_first = has_first || (length == (size_t)(plus - text) &&
+                                  strncmp(field->choices[i], text, length) == 0);
+    }
+    return has_first && find_choice(field, plus + 1) >= 0;
+}
+
 /* Strings must survive the way into JSON and back. */
 static lg_status check_text(const lgi_field *field, const char *text)
 {
@@ -116,7 +131,7 @@ static lg_status check_text(const lgi_field *field, const char *text)
 
 static lg_status parse_text(const lgi_field *field, char **out, const char *text)
 {
-    if (field->choices != NULL && find_choice(field, text) < 0) {
+    if (field->choices != NULL && !is_chosen(field, text)) {
         return fail_choice(field, text);
     }
     LG_TRY(check_text(field, text));
@@ -279,7 +294,7 @@ lg_status lgi_field_check(const lgi_field *field, const lg_recipe *recipe)
         if (text == NULL) {
             LG_FAIL(LG_INVALID_ARG, "%s: NULL instead of a text", field->key);
         }
-        if (field->choices != NULL && find_choice(field, text) < 0) {
+        if (field->choices != NULL && !is_chosen(field, text)) {
             return fail_choice(field, text);
         }
         return check_text(field, text);

@@ -11,15 +11,35 @@ typedef struct lgi_strategy_input {
     lg_strategy_opts opts; /* in range; memory_bytes 0: not limited */
 } lgi_strategy_input;
 
+struct lgi_units;
+struct lgi_unit;
+struct lgi_schedule;
+
+/* A row of the table: the functions of its role, the others NULL. */
 struct lgi_strategy {
     const char *name;
+    lg_strategy_role role;
     const char *help; /* one line */
-    /* Makes a plan with its memory placed; within the budget, or NOT_SUPPORTED. */
+    /* WHOLE: makes a plan with its memory placed; within the budget, or NOT_SUPPORTED. */
     lg_status (*create)(lg_plan **out, const lgi_strategy_input *input);
+    /* PIPELINE: fills in the lists of units; see pipeline.h. */
+    lg_status (*schedule)(struct lgi_schedule *out, const struct lgi_units *units);
+    /* DATA: from an order of units to lanes; see data_parallel.h. */
+    lg_status (*reduce)(lg_plan **out, const struct lgi_units *units, const char *name,
+                        const struct lgi_unit *order, int num_order);
 };
 
 /* All strategies, ending in a row without name. */
 extern const struct lgi_strategy lgi_strategies[];
+
+/* The two halves of a strategy's name; a WHOLE one is `*pipeline`, with `*data` NULL. INVALID_ARG: no such name. */
+LG_NODISCARD lg_status lgi_strategy_find(const char *name, const struct lgi_strategy **pipeline,
+                                         const struct lgi_strategy **data);
+
+/* Makes a plan from a pipeline and a data-parallel half, with its memory placed; within the budget, or NOT_SUPPORTED. */
+LG_NODISCARD lg_status lgi_compose(lg_plan **out, const lgi_strategy_input *input, const char *name,
+                                   const struct lgi_strategy *pipeline,
+                                   const struct lgi_strategy *data);
 
 LG_NODISCARD lg_status lgi_in_order_create(lg_plan **out, const lgi_strategy_input *input);
 LG_NODISCARD lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input);

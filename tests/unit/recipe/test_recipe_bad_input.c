@@ -84,6 +84,10 @@ static void wrong_types_name_key_and_line(void **state)
     REFUSED("data:\n  flip: yes\n", "data.flip", "true, false");
     REFUSED("model:\n  kind: resnet50\n", "model.kind", "resnet50", "densenet");
     REFUSED("plan:\n  strategy: best\n", "plan.strategy", "in-order, out-of-order");
+    REFUSED("plan:\n  strategy: 1f1b+best\n", "plan.strategy", "in-order, out-of-order");
+    REFUSED("plan:\n  strategy: best+wfbp\n", "plan.strategy", "in-order, out-of-order");
+    REFUSED("plan:\n  strategy: 1f1b+wfbp+wfbp\n", "plan.strategy", "reverse-first-k");
+    REFUSED("exec:\n  device: auto+cpu\n", "exec.device", "auto, cpu");
     REFUSED("plan:\n  memory_bytes: 5Q\n", "plan.memory_bytes", "5Q");
 }
 

@@ -71,12 +71,12 @@ static void file_sets_every_type_of_key(void **state)
 static void overrides_win_over_the_file(void **state)
 {
     (void)state;
-    const char *const overrides[] = {"train.steps=50", "plan.strategy=in-order",
+    const char *const overrides[] = {"train.steps=50", "plan.strategy=zb-h1+priority",
                                      "data.mean=0.1, 0.2", "generate.prompt=a=b",
                                      "plan.memory_bytes=2G"};
     lg_recipe *const recipe = parse(small_gpt, overrides, 5);
     assert_int_equal(recipe->train.steps, 50);
-    assert_string_equal(recipe->plan.strategy, "in-order");
+    assert_string_equal(recipe->plan.strategy, "zb-h1+priority");
     assert_int_equal(recipe->data.mean.num, 2);
     assert_string_equal(recipe->generate.prompt, "a=b");
     assert_true(recipe->plan.memory_bytes == (int64_t)2 << 30);
