@@ -108,6 +108,18 @@ lg_status lgi_file_write(const char *path, const void *data, size_t bytes)
     return lgi_file_writer_commit(&writer);
 }
 
+bool lgi_file_is_left_over(const char *name, const char *of_name)
+{
+    static const char infix[] = ".tmp-"; /* and the process: lgi_file_writer_open() */
+    const size_t length = strlen(of_name);
+    if (strncmp(name, of_name, length) != 0 ||
+        strncmp(name + length, infix, sizeof infix - 1) != 0) {
+        return false;
+    }
+    const char *const number = name + length + sizeof infix - 1;
+    return number[0] != '\0' && number[strspn(number, "0123456789")] == '\0';
+}
+
 lg_status lgi_make_directory(const char *path)
 {
     lg_status status = LG_OK;

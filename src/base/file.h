@@ -2,6 +2,7 @@
 #ifndef LGI_BASE_FILE_H
 #define LGI_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,6 +33,9 @@ void lgi_file_writer_abort(lgi_file_writer *writer);
 
 /* Writes `bytes` of `data` to `path` in one go, by the writer above. */
 LG_NODISCARD lg_status lgi_file_write(const char *path, const void *data, size_t bytes);
+
+/* Whether `name` is what a writer that was killed left behind instead of a file called `of_name`. */
+bool lgi_file_is_left_over(const char *name, const char *of_name);
 
 /* Creates the directory and its parents; an existing one is fine. */
 LG_NODISCARD lg_status lgi_make_directory(const char *path);

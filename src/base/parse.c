@@ -26,7 +26,7 @@ lg_status lgi_parse_f64(double *out, const char *key, const char *text, double m
     char *end = NULL;
     const double value = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(value) || value < min || value > max) {
-        LG_FAIL(LG_INVALID_ARG, "%s: '%s' is not a number in [%g, %g]", key, text, min, max);
+        LG_FAIL(LG_INVALID_ARG, "%s: '%s' is not a number in [%.9g, %.9g]", key, text, min, max);
     }
     *out = value;
     return LG_OK;

@@ -242,9 +242,17 @@ static lg_status tell_how_to_resume(const cli_args *args)
 {
     char line[900] = "";
     bool has_resume = false;
+    bool is_printable = true;
     for (int i = 0; i < args->argc; i++) {
         append_word(line, sizeof line, args->argv[i]);
         has_resume = has_resume || strcmp(args->argv[i], "--resume") == 0;
+        for (const char *c = args->argv[i]; *c != '\0'; c++) {
+            is_printable = is_printable && (unsigned char)*c >= ' ' && *c != 127;
+        }
+    }
+    if (!is_printable || strlen(line) + sizeof " --resume" + 8 >= sizeof line) {
+        return cli_fail(LG_INTERRUPTED, "%s; to go on: the same command with --resume",
+                        lg_last_error());
     }
     return cli_fail(LG_INTERRUPTED, "%s; to go on: %s%s", lg_last_error(), line,
                     has_resume ? "" : " --resume");

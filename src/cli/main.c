@@ -1,8 +1,10 @@
 /* The program: finds the command, runs it, and says in one line what went wrong. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -155,8 +157,22 @@ static lg_status run_words(int argc, char **argv)
     return command != NULL ? run_command(command, argc, argv) : LG_INVALID_ARG;
 }
 
+/*
+ * A program may be started with standard streams that are closed; the next file that it opens would then be one of them, and
+ * its progress would go into it. So they are taken, in a way that writing to them still fails.
+ */
+static void hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     lg_status status = run_words(argc, argv);
     if (status == LG_OK && (fflush(stdout) != 0 || ferror(stdout) != 0)) {

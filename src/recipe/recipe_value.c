@@ -61,10 +61,11 @@ void lgi_field_write_range(const lgi_field *field, FILE *stream)
         (void)fprintf(stream, "%" PRId64 "..%" PRId64, (int64_t)field->min, (int64_t)field->max);
         break;
     case LGI_FIELD_NUMBERS:
-        (void)fprintf(stream, "1 to %d of %g..%g", LG_RECIPE_MAX_NUMBERS, field->min, field->max);
+        (void)fprintf(stream, "1 to %d of %.9g..%.9g", LG_RECIPE_MAX_NUMBERS, field->min,
+                      field->max);
         break;
     default:
-        (void)fprintf(stream, "%g..%g", field->min, field->max);
+        (void)fprintf(stream, "%.9g..%.9g", field->min, field->max);
         break;
     }
 }
@@ -274,7 +275,7 @@ lg_status lgi_field_format(const lgi_field *field, const lg_recipe *recipe, char
 static lg_status check_number(const lgi_field *field, double value)
 {
     if (!(value >= field->min && value <= field->max)) {
-        LG_FAIL(LG_INVALID_ARG, "%s: %g is not in [%g, %g]", field->key, value, field->min,
+        LG_FAIL(LG_INVALID_ARG, "%s: %.9g is not in [%.9g, %.9g]", field->key, value, field->min,
                 field->max);
     }
     return LG_OK;

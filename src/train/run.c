@@ -239,7 +239,9 @@ static lg_status evaluate(lgi_run *run, lg_data_part part)
 {
     lg_evaluation evaluation;
     LG_TRY(lgi_job_evaluate(run->job, part, run->opts.should_stop, &evaluation));
-    LG_TRY(lgi_run_log_evaluation(run, &evaluation));
+    if (evaluation.step != run->first_step || !run->is_logged[part]) {
+        LG_TRY(lgi_run_log_evaluation(run, &evaluation));
+    }
     if (part == LG_PART_TEST) {
         run->test = evaluation;
         run->has_test = true;
@@ -289,12 +291,11 @@ static lg_status save_checkpoint(lgi_run *run)
 }
 
 /* Finds out what the metrics have of the step that the run goes on from. */
-static lg_status recall_metrics(lgi_run *run, bool *out_has_evaluation)
+static lg_status recall_metrics(lgi_run *run)
 {
     char key[64];
     char *path = NULL;
     lg_metrics *metrics = NULL;
-    *out_has_evaluation = false;
     LG_TRY(lgi_run_dir_file(&path, &run->dir, LGI_RUN_METRICS));
     const lg_status status = lg_metrics_load(&metrics, path);
     lgi_free(path);
@@ -303,11 +304,13 @@ static lg_status recall_metrics(lgi_run *run, bool *out_has_evaluation)
     if (losses != NULL && losses->num_points > 0) {
         run->loss = losses->values[losses->num_points - 1];
     }
-    (void)snprintf(key, sizeof key, "%s_loss", lg_data_part_name(training_part(run)));
-    const lg_metrics_series *const evaluations = lg_metrics_find(metrics, key);
-    for (size_t i = 0; evaluations != NULL && i < evaluations->num_points; i++) {
-        *out_has_evaluation =
-            *out_has_evaluation || evaluations->steps[i] == (double)run->first_step;
+    for (int part = 0; part < 2; part++) {
+        (void)snprintf(key, sizeof key, "%s_loss", lg_data_part_name((lg_data_part)part));
+        const lg_metrics_series *const evaluations = lg_metrics_find(metrics, key);
+        for (size_t i = 0; evaluations != NULL && i < evaluations->num_points; i++) {
+            run->is_logged[part] =
+                run->is_logged[part] || evaluations->steps[i] == (double)run->first_step;
+        }
     }
     lg_metrics_destroy(metrics);
     return LG_OK;
@@ -367,11 +370,10 @@ static lg_status train_step(lgi_run *run)
 
 static lg_status train_steps(lgi_run *run)
 {
-    bool has_evaluation = false;
     const int64_t checkpoint_every = run->recipe->train.checkpoint_every;
     if (run->first_step > 0) {
-        LG_TRY(recall_metrics(run, &has_evaluation));
-        if (is_evaluation_due(run, run->first_step) && !has_evaluation) {
+        LG_TRY(recall_metrics(run));
+        if (is_evaluation_due(run, run->first_step) && !run->is_logged[training_part(run)]) {
             LG_TRY(evaluate(run, training_part(run)));
         }
     }

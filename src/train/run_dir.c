@@ -214,11 +214,34 @@ out:
     return status;
 }
 
+/* Removes what a process that was killed left half-written. The lock is held, so nobody else is writing. */
+static void remove_left_overs(const lgi_run_dir *dir)
+{
+    static const char *const names[] = {
+        LGI_RUN_JSON,    LGI_RUN_RECIPE,   LGI_RUN_PLAN,         LGI_RUN_COSTS,
+        LGI_RUN_METRICS, LGI_RUN_TIMELINE, LGI_RUN_TIMELINE_SVG, LGI_RUN_TIMELINE_CSV,
+        LGI_RUN_TRACE,   LGI_RUN_REPORT,   LGI_RUN_SAMPLE};
+    DIR *const stream = opendir(dir->path);
+    if (stream == NULL) {
+        return;
+    }
+    for (const struct dirent *entry = readdir(stream); entry != NULL; entry = readdir(stream)) {
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            if (lgi_file_is_left_over(entry->d_name, names[i])) {
+                (void)unlinkat(dirfd(stream), entry->d_name, 0);
+            }
+        }
+    }
+    (void)closedir(stream);
+}
+
 lg_status lgi_run_dir_claim(lgi_run_dir *dir, bool resume)
 {
     place found = PLACE_ABSENT;
     if (resume) {
-        return lock_directory(dir);
+        LG_TRY(lock_directory(dir));
+        remove_left_overs(dir);
+        return LG_OK;
     }
     LG_TRY(lgi_make_directory(dir->path));
     LG_TRY(lock_directory(dir));

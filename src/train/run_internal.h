@@ -23,6 +23,7 @@ typedef struct lgi_run {
     int64_t num_steps;
     int64_t last_checkpoint_step; /* -1: none */
     double loss;                  /* of the last step */
+    bool is_logged[2];            /* by part: the metrics have it at first_step already */
     bool has_test;
     lg_evaluation test; /* the last one on test data */
     bool has_validation;

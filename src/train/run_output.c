@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -208,14 +209,18 @@ static lg_status save_plan(const lgi_run *run)
     const lg_trainer *const trainer = run->job->trainer;
     char *plan_path = NULL;
     char *costs_path = NULL;
+    char *timeline_path = NULL;
     LG_TRY_GOTO(lgi_run_dir_file(&plan_path, &run->dir, LGI_RUN_PLAN));
     LG_TRY_GOTO(lgi_run_dir_file(&costs_path, &run->dir, LGI_RUN_COSTS));
+    LG_TRY_GOTO(lgi_run_dir_file(&timeline_path, &run->dir, LGI_RUN_TIMELINE));
+    (void)unlink(timeline_path); /* of the plan that was there before */
     LG_TRY_GOTO(lg_plan_save(lg_trainer_plan(trainer), lg_trainer_graph(trainer), plan_path));
     LG_TRY_GOTO(
         lg_costs_save(lg_trainer_cost_table(trainer), lg_trainer_graph(trainer), costs_path));
 out:
     lgi_free(plan_path);
     lgi_free(costs_path);
+    lgi_free(timeline_path);
     return status;
 }
 

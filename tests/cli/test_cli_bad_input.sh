@@ -42,6 +42,7 @@ bad "validation text shorter than a window" 2 "validation data.*17" gpt.yaml dat
 bad "missing recipe" 5 "nowhere.yaml" nowhere.yaml
 bad "unknown key" 2 "train.stops" cnn.yaml train.stops=3
 bad "value out of range" 2 "train.batch.*0" cnn.yaml train.batch=0
+bad "the range is said exactly" 2 "beta2: '1' is not a number in .0, 0.9999999" gpt.yaml optim.beta2=1
 bad "value of another type" 2 "train.batch.*many" cnn.yaml train.batch=many
 bad "key given twice" 2 "train.batch.*twice" cnn.yaml train.batch=4 train.batch=5
 bad "more micro-batches than samples" 2 "micro_batches" cnn.yaml train.micro_batches=17
@@ -95,6 +96,14 @@ check "a full device for the output" test -e /dev/full
 rc=0
 "$leapgrad" help >/dev/full 2>full.err || rc=$?
 same "output that cannot be written" 5 "$rc"
+
+# Standard streams that are closed: what is printed must not end up in a file that is opened instead.
+rc=0
+"$leapgrad" train cnn.yaml run.dir=closed train.steps=3 >&- 2>&- <&- || rc=$?
+same "closed streams: exit code" 5 "$rc"
+contains "closed streams: the run is finished" "$(cat closed/run.json)" '"state": "finished"'
+same "closed streams: metrics have nothing else" "0" "$(grep -vc '^{"step":' closed/metrics.jsonl)"
+check "closed streams: the checkpoint is good" "$leapgrad" eval closed
 
 # A file that may not grow, at several sizes: sooner or later a write fails, in the middle of a file.
 for kibibytes in 1 4 16 40 64; do

@@ -56,6 +56,34 @@ check "goes on" "$leapgrad" train killed --resume
 same "hash after SIGKILL and going on" "$expected" "$(hash_of killed)"
 same "no line of metrics doubled or lost" "$(results_of whole)" "$(results_of killed)"
 
+# Killed in the middle of writing: what is half there goes away.
+for name in run.json plan.json report.html timeline.svg; do
+    echo half >killed/$name.tmp-123
+done
+echo mine >killed/notes.tmp-1
+check "goes on, longer" "$leapgrad" train killed --resume train.steps=401
+same "nothing half-written is left" "killed/notes.tmp-1" "$(find killed -name '*tmp*')"
+
+# Killed between the last evaluation and the end: the evaluation is not written down twice.
+perl -pi -e 's/"state": "finished"/"state": "running"/' killed/run.json
+before=$(cat killed/metrics.jsonl)
+check "goes on to the end" "$leapgrad" train killed --resume train.steps=401
+contains "it is finished" "$(cat killed/run.json)" '"state": "finished"'
+same "the same metrics" "$before" "$(cat killed/metrics.jsonl)"
+
+# Resumed with another plan and killed: the picture of the earlier plan is gone with it.
+train cnn.yaml run.dir=pictured train.steps=4 train.eval_every=0 plan.strategy=in-order exec.lanes=2 exec.device=reference
+check "a measured timeline" test -s pictured/timeline.json
+"$leapgrad" train pictured --resume exec.lanes=1 train.steps=4000 >start.out 2>&1 &
+pid=$!
+for _ in $(seq 600); do
+    grep -q '"state": "running"' pictured/run.json && ! [ -e pictured/timeline.json ] && break
+    sleep 0.02
+done
+sleep 0.1
+end KILL
+check "it can be drawn" "$leapgrad" show pictured
+
 # Killed before the first checkpoint: from the beginning.
 start early
 end KILL
