@@ -160,7 +160,7 @@ typedef struct lg_run_opts {
     /**
      * Goes on with the run in the directory, from its last checkpoint (or from the beginning, if it did not get to one).
      * The recipe may differ in what does not change the bits: run, plan, generate, data.prefetch, files that were moved,
-     * exec.lanes, train.eval_every, checkpoint_every, log_every, and its length. Anything else is refused, by name.
+     * exec.lanes, exec.threads, train.eval_every, checkpoint_every, log_every, and its length. Anything else is refused, by name.
      */
     bool resume;
     const volatile sig_atomic_t

@@ -155,13 +155,15 @@ static lg_status hash_labels(const lg_dataset *dataset, char text[LGI_DATA_HASH_
 /* Evaluates nothing, but what would only be found out at the first evaluation comes to light before training. */
 static lg_status check_eval_data(const lgi_run_data *data, const lg_recipe *recipe)
 {
+    lg_recipe plain = *recipe;
+    plain.data.prefetch = 0; /* a look needs no thread */
     for (int part = 0; part < 2; part++) {
         const lg_data_part which = part == 0 ? LG_PART_TEST : LG_PART_VALIDATION;
         lg_loader *loader = NULL;
         if ((which == LG_PART_TEST ? data->test : data->validation) == NULL) {
             continue;
         }
-        LG_TRY(lgi_run_data_eval_loader(&loader, data, recipe, which));
+        LG_TRY(lgi_run_data_eval_loader(&loader, data, &plain, which));
         lg_loader_destroy(loader);
     }
     return LG_OK;

@@ -10,6 +10,7 @@
 
 #define PAGE_BYTES 4096
 #define HUGE_PAGE_BYTES (2 << 20)
+#define KERNEL_BYTES (16 << 20) /* well above what the kernels of a layer take */
 
 static const lgi_cpu_kind *const kinds[LG_NUM_LAYER_KINDS] = {
     [LG_LAYER_INPUT] = &lgi_cpu_input,
@@ -175,6 +176,19 @@ static void destroy_layer(lgi_device_layer *layer)
     lgi_free(self);
 }
 
+/* oneDNN writes kernels at run time, and does not look whether it got the memory for that. So it is looked before. */
+static lg_status check_kernel_memory(const lgi_layer_spec *spec)
+{
+    void *const room =
+        mmap(NULL, KERNEL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+        LG_FAIL(LG_OUT_OF_MEMORY, "out of memory: no %d bytes for the kernels of layer '%s'",
+                KERNEL_BYTES, spec->layer->name);
+    }
+    (void)munmap(room, KERNEL_BYTES);
+    return LG_OK;
+}
+
 static lg_status check_widths(const lgi_layer_spec *spec)
 {
     const int limit = omp_get_thread_limit();
@@ -194,6 +208,7 @@ static lg_status fill_layer(lgi_cpu_layer *layer, lgi_cpu_device *device,
 {
     const lg_layer_info *info = spec->layer;
     LG_TRY(check_widths(spec));
+    LG_TRY(check_kernel_memory(spec));
     layer->device = device;
     layer->attrs = info->attrs;
     layer->mode = spec->mode;
