@@ -7,7 +7,9 @@
  * one of lag 1 for step i - 1 (left out in the first iteration; after the last step one more iteration runs the lagged
  * entries only). An entry starts when the one before it in its lane has ended and all ops have ended that a graph edge
  * or a sync makes it wait for. All lanes of a rank end iteration i before one of them starts iteration i + 1: in between
- * the host reads the outputs of step i and hands over the next batch. Nothing else orders two ops.
+ * the host reads the outputs of step i and hands over the next batch; each rank goes on by itself. Ops of several ranks that
+ * meet (lg_op_info.group: a SEND and its RECV, the ALL_REDUCEs of a chunk) start together, when each of them may, and end
+ * together: nothing is buffered. Nothing else orders two ops.
  *
  * So an edge (from, to, distance) lies inside one iteration if distance + lag(to) - lag(from) is 0; above 0 the iterations'
  * boundary keeps it; below 0 the plan is wrong.
@@ -158,8 +160,9 @@ LG_API LG_NODISCARD lg_status lg_plan_parse(lg_plan **out, const lg_graph *graph
                                             size_t num_bytes);
 
 /**
- * Proves the plan: each op exactly once, on its rank; every edge respected through lane order, events and lag; no
- * deadlock; ops on shared cores cannot overlap; no two live values (or workspaces) share memory unless one's last use
+ * Proves the plan: each op exactly once, on its rank; every edge respected through lane order, events and lag; ops that meet
+ * match in ranks, bytes and lag; no deadlock, over all ranks, if nothing is buffered; the reductions over one set of ranks in
+ * one lane and one order on all of them; ops on shared cores cannot overlap; no two live values (or workspaces) share memory unless one's last use
  * happens before the other's first, over the whole steady state; peaks as stated and within `memory_bytes` (0: not limited).
  *
  * @return INVALID_ARG with the op, the edge or the values that break the rule.

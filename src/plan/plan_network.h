@@ -63,10 +63,10 @@ void lgi_network_deinit(lgi_network *network);
 /* Time before the first byte of a group's message. */
 double lgi_network_latency_ns(const lgi_network *network, int group);
 
-/* Starts the bytes of `group` and sets the flow's end; false if there are none to move. */
-bool lgi_network_start(lgi_network *network, int flow, int group, double now_ns);
+/* Starts the bytes of `group` as flow `idx` and sets its end; false if there are none to move. */
+bool lgi_network_start(lgi_network *network, int idx, int group, double now_ns);
 
-/* The flow has ended: the others on its wires go faster. */
-void lgi_network_end(lgi_network *network, int flow, double now_ns);
+/* Flow `idx` has ended: the others on its wires go faster. */
+void lgi_network_end(lgi_network *network, int idx, double now_ns);
 
 #endif
