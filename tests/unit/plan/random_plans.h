@@ -592,10 +592,16 @@ static inline int64_t oracle_range(const oracle *o, int thing, int step, int64_t
         const int op = thing - o->plan->num_values;
         const int width = o->plan->lanes[o->lane[op]].num_cores;
         begin = o->plan->workspace_offset_bytes[op];
-        bytes = lg_graph_op(o->graph, op)->workspace_bytes[width - 1];
+        bytes = lg_graph_op(o->graph, op)->workspace_bytes[width > 0 ? width - 1 : 0];
     }
     *end = begin + bytes;
     return begin;
+}
+
+static inline int oracle_rank(const oracle *o, int thing)
+{
+    return thing < o->plan->num_values ? lg_graph_value(o->graph, thing)->rank
+                                       : lg_graph_op(o->graph, thing - o->plan->num_values)->rank;
 }
 
 /* Whether no two things that can be alive at one time share a byte. */
@@ -610,7 +616,8 @@ static inline bool oracle_accepts_memory(const oracle *o)
                     x < o->plan->num_values && lg_graph_value(o->graph, x)->is_persistent;
                 const bool is_persistent_y =
                     y < o->plan->num_values && lg_graph_value(o->graph, y)->is_persistent;
-                if (x == y && (step_x == step_y || is_persistent_x)) {
+                if ((x == y && (step_x == step_y || is_persistent_x)) ||
+                    oracle_rank(o, x) != oracle_rank(o, y)) {
                     continue;
                 }
                 for (int turn = 0; turn < 2; turn++) { /* both parities of the pair of steps */

@@ -506,6 +506,104 @@ static void the_order_of_a_ranks_ops_is_exact(void **state)
     assert_true(num_through_others > 100);
 }
 
+/* The oracle of one rank's tests, with what meets counted in. */
+static void cluster_oracle_init(oracle *o, const lg_plan *plan, const lg_graph *graph,
+                                const lgi_order *order)
+{
+    const int num_ops = plan->num_ops;
+    *o = (oracle){.plan = plan, .graph = graph, .num_ops = num_ops};
+    o->lag = calloc((size_t)num_ops, sizeof(int));
+    o->lane = calloc((size_t)num_ops, sizeof(int));
+    o->reach =
+        calloc((size_t)num_ops * ORACLE_STEPS * (size_t)num_ops * ORACLE_STEPS, sizeof(bool));
+    memcpy(o->lag, order->lag, (size_t)num_ops * sizeof(int));
+    memcpy(o->lane, order->lane, (size_t)num_ops * sizeof(int));
+    for (int a = 0; a < num_ops; a++) {
+        bool is_after[MAX_TEST_OPS] = {false};
+        mark_after(plan, graph, order, a, is_after);
+        for (int b = 0; b < num_ops; b++) {
+            for (int i = 0; i < ORACLE_STEPS * ORACLE_STEPS; i++) {
+                const int it_a = i / ORACLE_STEPS + o->lag[a];
+                const int it_b = i % ORACLE_STEPS + o->lag[b];
+                o->reach[(a * ORACLE_STEPS + i / ORACLE_STEPS) * num_ops * ORACLE_STEPS +
+                         b * ORACLE_STEPS + i % ORACLE_STEPS] =
+                    it_a == it_b ? is_after[b] : it_a < it_b;
+            }
+        }
+    }
+}
+
+/* Moves a value onto another one of its rank, and states the peak that this makes. */
+static void misplace(lg_plan *plan, const lg_graph *graph, uint64_t *random)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        const int from = rnd_below(random, plan->num_values);
+        const int to = rnd_below(random, plan->num_values);
+        const int rank = lg_graph_value(graph, from)->rank;
+        lg_placement *const moved = &plan->values[from];
+        if (rank != lg_graph_value(graph, to)->rank || from == to || moved->num_slots == 0 ||
+            plan->values[to].num_slots == 0) {
+            continue;
+        }
+        moved->offset_bytes[rnd_below(random, moved->num_slots)] = plan->values[to].offset_bytes[0];
+        plan->peak_bytes[rank] = 0;
+        for (int value = 0; value < plan->num_values; value++) {
+            const lg_value_info *const info = lg_graph_value(graph, value);
+            for (int slot = 0; slot < plan->values[value].num_slots; slot++) {
+                const int64_t end = plan->values[value].offset_bytes[slot] + info->bytes;
+                if (info->rank == rank && info->bytes > 0 && end > plan->peak_bytes[rank]) {
+                    plan->peak_bytes[rank] = end;
+                }
+            }
+        }
+        return;
+    }
+}
+
+static void misplaced_values_are_found_exactly(void **state)
+{
+    (void)state;
+    int num_right = 0;
+    int num_wrong = 0;
+    for (uint64_t seed = 1; seed < 400 && num_right + num_wrong < 300; seed++) {
+        lgb_cluster cluster;
+        lg_plan *plan = NULL;
+        lgi_order order;
+        lgi_groups groups;
+        oracle o;
+        uint64_t random = seed;
+        assert_ok(lgb_cluster_init(&cluster, seed));
+        if (lg_graph_num_ops(cluster.graph) > 90 || lg_graph_num_ranks(cluster.graph) == 1) {
+            lgb_cluster_deinit(&cluster);
+            continue;
+        }
+        assert_ok(lgb_random_plan(&plan, &cluster, seed));
+        assert_ok(lgi_groups_init(&groups, cluster.graph));
+        assert_ok(lgi_order_init(&order, &groups, plan, cluster.graph));
+        cluster_oracle_init(&o, plan, cluster.graph, &order);
+        assert_true(oracle_accepts_memory(&o));
+        for (int i = 0; i < 8; i++) {
+            misplace(plan, cluster.graph, &random);
+            const bool is_right = oracle_accepts_memory(&o);
+            if ((lg_plan_check(plan, cluster.graph, 0) == LG_OK) != is_right) {
+                fail_msg("seed %d, misplacement %d: %s, but the checker says: %s", (int)seed, i,
+                         is_right ? "right" : "wrong", lg_last_error());
+            }
+            num_right += is_right ? 1 : 0;
+            num_wrong += is_right ? 0 : 1;
+            if (!is_right) {
+                assert_ok(lgi_plan_place(plan, cluster.graph));
+            }
+        }
+        oracle_deinit(&o);
+        lgi_order_deinit(&order);
+        lgi_groups_deinit(&groups);
+        lg_plan_destroy(plan);
+        lgb_cluster_deinit(&cluster);
+    }
+    assert_true(num_right > 20 && num_wrong > 100);
+}
+
 /* --- random clusters ----------------------------------------------------------------------------------------------------- */
 
 static void random_plans_over_ranks_are_accepted_and_run(void **state)
@@ -708,6 +806,7 @@ int main(void)
         cmocka_unit_test(gpipe_has_the_bubble_that_is_known),
         cmocka_unit_test(ranks_go_on_to_their_next_iteration_by_themselves),
         cmocka_unit_test(the_order_of_a_ranks_ops_is_exact),
+        cmocka_unit_test(misplaced_values_are_found_exactly),
         cmocka_unit_test(random_plans_over_ranks_are_accepted_and_run),
         cmocka_unit_test(planted_faults_are_found_and_named),
         cmocka_unit_test(a_deadlock_of_two_ranks_names_ops_ranks_and_lanes),
