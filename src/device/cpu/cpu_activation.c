@@ -183,7 +183,7 @@ static lg_status run_forward(const lgi_cpu_layer *layer, int width_idx, const lg
     const int64_t num_elems = layer->num_samples * lg_shape_num_elems(&layer->out_shape);
     const float *x = io->x[0];
     float *y = io->y;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(layer->widths[width_idx], num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         forward_piece(layer->attrs->activation, x + begin, y + begin,
                       piece_end(begin, num_elems) - begin);
@@ -197,7 +197,7 @@ static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const
     const float *at = is_by_output(layer->attrs->activation) ? io->y : io->x[0];
     const float *dy = io->dy;
     float *dx = io->dx[0];
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(layer->widths[width_idx], num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         gradient_piece(layer->attrs->activation, at + begin, dy + begin, dx + begin,
                        piece_end(begin, num_elems) - begin);

@@ -208,7 +208,7 @@ static lg_status run_forward(const lgi_cpu_layer *layer, int width_idx, const lg
 {
     const batch_norm_layer *self = (const batch_norm_layer *)layer;
     const lgi_cpu_columns *columns = &self->columns;
-    const int width = layer->widths[width_idx];
+    const int width = lgi_cpu_useful_width(layer->widths[width_idx], columns->rows * columns->cols);
     const int64_t wide_cols = columns->wide_cols;
     const norm_buffers buffers = buffers_of(columns, io->workspace);
     const float *x = io->x[0];
@@ -389,7 +389,7 @@ static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const
 {
     const batch_norm_layer *self = (const batch_norm_layer *)layer;
     const lgi_cpu_columns *columns = &self->columns;
-    const int width = layer->widths[width_idx];
+    const int width = lgi_cpu_useful_width(layer->widths[width_idx], columns->rows * columns->cols);
     const int64_t wide_cols = columns->wide_cols;
     const norm_buffers buffers = buffers_of(columns, io->workspace);
     const float *x = io->x[0];

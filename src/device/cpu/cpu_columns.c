@@ -104,7 +104,7 @@ void lgi_cpu_columns_sum(const lgi_cpu_columns *columns, int width, const float 
     const int64_t wide_cols = columns->wide_cols;
     float *partials = workspace;
     double *sums = (double *)(partials + lgi_cpu_columns_partial_elems(columns, 1));
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, columns->rows * columns->cols))
     for (int64_t piece = 0; piece < columns->num_pieces; piece++) {
         const int64_t begin = lgi_cpu_columns_begin(columns, piece);
         const int64_t end = lgi_cpu_columns_begin(columns, piece + 1);

@@ -10,7 +10,7 @@ static int64_t piece_end(int64_t begin, int64_t num_elems)
 /* A copy of 4-byte numbers; the two may be the same. */
 static void copy_elems(int width, const float *src, float *dst, int64_t num_elems)
 {
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         memmove(dst + begin, src + begin,
                 (size_t)(piece_end(begin, num_elems) - begin) * sizeof *dst);
@@ -128,7 +128,7 @@ static lg_status run_add(const lgi_cpu_layer *layer, int width_idx, const lgi_la
     const bool has_relu = layer->attrs->activation == LG_ACTIVATION_RELU;
     const int last = layer->num_inputs - 1;
     float *y = io->y;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(layer->widths[width_idx], num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         const int64_t count = piece_end(begin, num_elems) - begin;
         const float *sum = (const float *)io->x[0] + begin;
@@ -157,7 +157,7 @@ static lg_status run_add_grad(const lgi_cpu_layer *layer, int width_idx, const l
         }
         return LG_OK;
     }
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         const int64_t end = piece_end(begin, num_elems);
         LGI_CPU_SIMD

@@ -20,6 +20,12 @@
 #define ALIGNMENT 64
 /* What all slices' gradients may take together; fewer slices are made if they would take more. */
 #define MAX_SLICES_BYTES ((int64_t)64 << 20)
+/*
+ * What a slice must have at least, in cells of the output map over its samples: each slice writes a gradient of its own,
+ * which below some 50 cells takes as long as the products (64 channels, 7x7: one slice of 2 samples 26 us, two of 1 sample
+ * 45 us on one thread and 26 us on two).
+ */
+#define MIN_SLICE_CELLS 64
 
 /* One phase: its primitive, and a copy of the weights where the primitive wants them otherwise than they are stored. */
 typedef struct conv_phase {
@@ -412,9 +418,12 @@ static lg_status create_slices(conv_layer *conv, const conv_problem *problem)
     const lgi_cpu_layer *layer = problem->layer;
     conv_slices *slices = &conv->slices;
     const int64_t fitting = MAX_SLICES_BYTES / max_of(conv->weights_bytes, 1);
+    const int64_t worthwhile =
+        layer->num_samples * lgi_cpu_map_elems(&layer->out_shape) / MIN_SLICE_CELLS;
     int64_t num = layer->device->num_cores;
     num = num < layer->num_samples ? num : layer->num_samples;
     num = num < fitting ? num : max_of(fitting, 1);
+    num = num < worthwhile ? num : max_of(worthwhile, 1);
     slices->num = (int)num;
     slices->num_small_samples = layer->num_samples / num;
     slices->num_large = (int)(layer->num_samples % num);
@@ -560,7 +569,7 @@ static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const
                                  io->workspace);
 }
 
-/* One slice's gradients and what else it needs. */
+/* Where a slice leaves its gradients, and what else it needs. */
 typedef struct slice_memory {
     void *scratch;
     void *staged;
@@ -579,6 +588,12 @@ static slice_memory slice_at(const conv_layer *conv, int slice, void *workspace)
     return memory;
 }
 
+/* Whether a gradient is wanted and set, so that slice 0 can leave its own there. */
+static bool is_set(const lgi_layer_io *io, int param)
+{
+    return io->dparam[param] != NULL && !io->accumulates_param[param];
+}
+
 static lg_status run_slice(const conv_layer *conv, int slice, const lgi_layer_io *io)
 {
     const conv_slices *slices = &conv->slices;
@@ -588,54 +603,63 @@ static lg_status run_slice(const conv_layer *conv, int slice, const lgi_layer_io
     const slice_memory memory = slice_at(conv, slice, io->workspace);
     const float *x = (const float *)io->x[0] + first * lg_shape_num_elems(&conv->base.in_shape);
     const float *dy = (const float *)io->dy + first * lg_shape_num_elems(&conv->base.out_shape);
-    void *raw = phase->reorder != NULL ? memory.staged : memory.weights;
-    const void *const pointers[] = {x, dy, raw, memory.bias};
+    void *weights = slice == 0 && is_set(io, 0) ? io->dparam[0] : memory.weights;
+    void *bias = slice == 0 && is_set(io, 1) ? io->dparam[1] : memory.bias;
+    void *raw = phase->reorder != NULL ? memory.staged : weights;
+    const void *const pointers[] = {x, dy, raw, bias};
     LG_TRY(lgi_cpu_primitive_run(phase->primitive, pointers, memory.scratch));
     if (phase->reorder != NULL) {
-        const void *const pair[] = {raw, memory.weights};
+        const void *const pair[] = {raw, weights};
         LG_TRY(lgi_cpu_primitive_run(phase->reorder, pair, NULL));
     }
     return LG_OK;
 }
 
-/* dst[first..end) = (or +=) the slices' sums in their order; `slices[i]` lies `stride` floats behind slices[i - 1]. */
-static void add_slices(float *restrict dst, const float *restrict slices, int num_slices,
-                       int64_t stride, int64_t first, int64_t end, bool accumulates)
+static void add_to(float *restrict dst, const float *restrict src, int64_t num_elems)
 {
-    for (int64_t i = first; i < end; i++) {
-        float sum = slices[i];
-        for (int slice = 1; slice < num_slices; slice++) {
-            sum += slices[slice * stride + i];
-        }
-        dst[i] = accumulates ? dst[i] + sum : sum;
+    LGI_CPU_SIMD
+    for (int64_t i = 0; i < num_elems; i++) {
+        dst[i] += src[i];
+    }
+}
+
+/* At most LGI_CPU_PIECE_ELEMS elements of a gradient from the slices, `stride` floats apart, added in their order. */
+static void store_piece(float *dst, const float *slices, int num_slices, int64_t stride,
+                        int64_t count, bool accumulates)
+{
+    float sums[LGI_CPU_PIECE_ELEMS];
+    float *sum = accumulates ? sums : dst; /* which has slice 0 already */
+    if (accumulates) {
+        memcpy(sums, slices, (size_t)count * sizeof *sums);
+    }
+    for (int slice = 1; slice < num_slices; slice++) {
+        add_to(sum, slices + slice * stride, count);
+    }
+    if (accumulates) {
+        add_to(dst, sums, count);
     }
 }
 
 static void store_sums(const conv_layer *conv, int width, float *dst, const float *slices,
                        int64_t num_elems, bool accumulates)
 {
+    const int num = conv->slices.num;
     const int64_t stride = slice_bytes(conv) / (int64_t)sizeof(float);
-    LGI_CPU_PARALLEL_FOR(width)
+    if (num == 1 && !accumulates) {
+        return;
+    }
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num * num_elems))
     for (int64_t first = 0; first < num_elems; first += LGI_CPU_PIECE_ELEMS) {
-        const int64_t end =
-            first + LGI_CPU_PIECE_ELEMS < num_elems ? first + LGI_CPU_PIECE_ELEMS : num_elems;
-        add_slices(dst, slices, conv->slices.num, stride, first, end, accumulates);
+        const int64_t left = num_elems - first;
+        store_piece(dst + first, slices + first, num, stride,
+                    left < LGI_CPU_PIECE_ELEMS ? left : LGI_CPU_PIECE_ELEMS, accumulates);
     }
 }
 
-static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
+static lg_status run_slices(const conv_layer *conv, int width, const lgi_layer_io *io)
 {
-    const conv_layer *conv = (const conv_layer *)layer;
-    const int width = layer->widths[width_idx];
     lg_status status = LG_OK;
-    if (conv->is_matmul) {
-        return lgi_cpu_matmul_weight_grad(&conv->matmul, width, io, layer->name);
-    }
-    if (conv->has_own_weight_grad) {
-        lgi_cpu_depthwise_weight_grad(layer, width, io);
-        return LG_OK;
-    }
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(conv->slices.num > 1 ? width : 1)
     for (int slice = 0; slice < conv->slices.num; slice++) {
         const lg_status slice_status = run_slice(conv, slice, io);
         if (slice_status != LG_OK) {
@@ -644,8 +668,24 @@ static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, cons
         }
     }
     if (status != LG_OK) { /* the message may have been another thread's */
-        LG_FAIL(status, "layer '%s': oneDNN could not compute the weight gradient", layer->name);
+        LG_FAIL(status, "layer '%s': oneDNN could not compute the weight gradient",
+                conv->base.name);
     }
+    return LG_OK;
+}
+
+static lg_status run_weight_grad(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
+{
+    const conv_layer *conv = (const conv_layer *)layer;
+    const int width = layer->widths[width_idx];
+    if (conv->is_matmul) {
+        return lgi_cpu_matmul_weight_grad(&conv->matmul, width, io, layer->name);
+    }
+    if (conv->has_own_weight_grad) {
+        lgi_cpu_depthwise_weight_grad(layer, width, io);
+        return LG_OK;
+    }
+    LG_TRY(run_slices(conv, width, io));
     const slice_memory first = slice_at(conv, 0, io->workspace);
     if (io->dparam[0] != NULL) {
         store_sums(conv, width, io->dparam[0], first.weights,

@@ -13,6 +13,12 @@ static lg_status prepare(lgi_cpu_layer *layer, const lgi_layer_spec *spec, lgi_l
     return LG_OK;
 }
 
+static int embedding_width(const lgi_cpu_layer *layer, int width_idx)
+{
+    return lgi_cpu_useful_width(layer->widths[width_idx],
+                                layer->num_samples * lg_shape_num_elems(&layer->out_shape));
+}
+
 /* --- tokens -------------------------------------------------------------------------------------------------------- */
 
 static lg_status check_ids(const lgi_cpu_layer *layer, const int32_t *ids, int64_t first_sample)
@@ -36,7 +42,7 @@ static lg_status run_token(const lgi_cpu_layer *layer, int width_idx, const lgi_
     const int64_t features = layer->attrs->num_outputs;
     const int32_t *ids = io->x[0];
     LG_TRY(check_ids(layer, ids, io->first_sample));
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(embedding_width(layer, width_idx))
     for (int64_t i = 0; i < num_ids; i++) {
         memcpy((float *)io->y + i * features, (const float *)io->param[0] + ids[i] * features,
                (size_t)features * sizeof(float));
@@ -55,7 +61,7 @@ static lg_status run_token_grad(const lgi_cpu_layer *layer, int width_idx, const
     if (io->dparam[0] == NULL) {
         return LG_OK;
     }
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(embedding_width(layer, width_idx))
     for (int64_t block = 0; block < num_blocks; block++) {
         const int64_t begin = block * BLOCK;
         const int64_t count = features - begin < BLOCK ? features - begin : BLOCK;
@@ -88,7 +94,7 @@ static lg_status run_position(const lgi_cpu_layer *layer, int width_idx, const l
 {
     const int64_t tokens = layer->out_shape.dims[0];
     const int64_t features = layer->out_shape.dims[1];
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(embedding_width(layer, width_idx))
     for (int64_t r = 0; r < layer->num_samples * tokens; r++) {
         const float *x = (const float *)io->x[0] + r * features;
         const float *weight = (const float *)io->param[0] + r % tokens * features;
@@ -120,7 +126,7 @@ static lg_status run_position_grad(const lgi_cpu_layer *layer, int width_idx,
     if (io->dparam[0] == NULL) {
         return LG_OK;
     }
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(embedding_width(layer, width_idx))
     for (int64_t t = 0; t < layer->attrs->num_embeddings; t++) {
         float *dweight = (float *)io->dparam[0] + t * features;
         if (!io->accumulates_param[0]) {

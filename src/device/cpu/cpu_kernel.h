@@ -18,6 +18,15 @@
 #define LGI_CPU_PARALLEL_FOR(width) \
     LGI_CPU_PRAGMA(omp parallel for num_threads(width) if ((width) > 1) schedule(static))
 
+/*
+ * The width worth forking for: a team costs about a microsecond, in which one core does some ten thousand simple operations
+ * on numbers in its caches.
+ */
+static inline int lgi_cpu_useful_width(int width, int64_t num_elems)
+{
+    return num_elems < 32768 ? 1 : width;
+}
+
 /* An innermost loop of independent iterations. */
 #define LGI_CPU_SIMD LGI_CPU_PRAGMA(omp simd)
 

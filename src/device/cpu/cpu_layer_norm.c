@@ -119,7 +119,8 @@ static lg_status run_forward(const lgi_cpu_layer *layer, int width_idx, const lg
     const float *x = io->x[0];
     float *y = io->y;
     float *stash = layer->mode == LG_GRAPH_TRAIN ? io->stash[0] : NULL;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(
+        lgi_cpu_useful_width(layer->widths[width_idx], self->rows * self->features))
     for (int64_t r = 0; r < self->rows; r++) {
         forward_row(x + r * self->features, io->param[0], io->param[1], y + r * self->features,
                     self->features, layer->attrs->epsilon, stash != NULL ? stash + 2 * r : NULL);
@@ -165,7 +166,8 @@ static lg_status run_input_grad(const lgi_cpu_layer *layer, int width_idx, const
     float *dx = io->dx != NULL ? io->dx[0] : NULL;
     float *partials = io->workspace;
     double *sums = (double *)(partials + lgi_cpu_columns_partial_elems(columns, NUM_SUMS));
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(
+        lgi_cpu_useful_width(layer->widths[width_idx], self->rows * self->features))
     for (int64_t piece = 0; piece < columns->num_pieces; piece++) {
         float *partial = partials + piece * NUM_SUMS * features;
         memset(partial, 0, (size_t)(NUM_SUMS * features) * sizeof *partial);

@@ -48,6 +48,12 @@ static pool_sizes sizes_of(const lgi_cpu_layer *layer)
     return sizes;
 }
 
+static int pool_width(const lgi_cpu_layer *layer, int width_idx)
+{
+    return lgi_cpu_useful_width(layer->widths[width_idx],
+                                layer->num_samples * lg_shape_num_elems(&layer->in_shape));
+}
+
 /* --- max ----------------------------------------------------------------------------------------------------------- */
 
 /* Takes in one cell of the window. */
@@ -95,7 +101,7 @@ static lg_status run_max(const lgi_cpu_layer *layer, int width_idx, const lgi_la
     const pool_sizes sizes = sizes_of(layer);
     const bool is_training = layer->mode == LG_GRAPH_TRAIN;
     int32_t *positions = is_training ? io->stash[0] : io->workspace;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t row = 0; row < layer->num_samples * sizes.out_height; row++) {
         const float *map =
             (const float *)io->x[0] + row / sizes.out_height * sizes.in_cells * sizes.channels;
@@ -118,7 +124,7 @@ static lg_status run_max_grad(const lgi_cpu_layer *layer, int width_idx, const l
     const int64_t out_cells = sizes.out_height * sizes.out_width;
     const int64_t num_blocks = (channels + BLOCK - 1) / BLOCK;
     const int32_t *positions = io->stash[0];
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t item = 0; item < layer->num_samples * num_blocks; item++) {
         const int64_t n = item / num_blocks;
         const int64_t begin = item % num_blocks * BLOCK;
@@ -163,7 +169,7 @@ static void add_scaled(const float *restrict src, float factor, float *restrict 
 static lg_status run_avg(const lgi_cpu_layer *layer, int width_idx, const lgi_layer_io *io)
 {
     const pool_sizes sizes = sizes_of(layer);
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t row = 0; row < layer->num_samples * sizes.out_height; row++) {
         const float *map =
             (const float *)io->x[0] + row / sizes.out_height * sizes.in_cells * sizes.channels;
@@ -187,7 +193,7 @@ static lg_status run_avg_grad(const lgi_cpu_layer *layer, int width_idx, const l
     const pool_sizes sizes = sizes_of(layer);
     const int64_t out_cells = sizes.out_height * sizes.out_width;
     const int64_t map_elems = sizes.in_cells * sizes.channels;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t n = 0; n < layer->num_samples; n++) {
         float *dx = (float *)io->dx[0] + n * map_elems;
         memset(dx, 0, (size_t)map_elems * sizeof *dx);
@@ -218,7 +224,7 @@ static lg_status run_global(const lgi_cpu_layer *layer, int width_idx, const lgi
     const int64_t channels = layer->in_shape.dims[0];
     const int64_t space = lgi_cpu_map_elems(&layer->in_shape);
     const float share = 1.0f / (float)space;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t n = 0; n < layer->num_samples; n++) {
         const float *x = (const float *)io->x[0] + n * space * channels;
         float *y = (float *)io->y + n * channels;
@@ -235,7 +241,7 @@ static lg_status run_global_grad(const lgi_cpu_layer *layer, int width_idx, cons
     const int64_t channels = layer->in_shape.dims[0];
     const int64_t space = lgi_cpu_map_elems(&layer->in_shape);
     const float share = 1.0f / (float)space;
-    LGI_CPU_PARALLEL_FOR(layer->widths[width_idx])
+    LGI_CPU_PARALLEL_FOR(pool_width(layer, width_idx))
     for (int64_t n = 0; n < layer->num_samples; n++) {
         const float *dy = (const float *)io->dy + n * channels;
         float *dx = (float *)io->dx[0] + n * space * channels;

@@ -27,7 +27,7 @@ void lgi_cpu_grad_add(lgi_device *device, int width, int64_t bytes, void *dst,
 {
     const int64_t num_elems = bytes / (int64_t)sizeof(float);
     (void)device;
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         const int64_t count = piece_end(begin, num_elems) - begin;
         const float *sum = (const float *)srcs[0] + begin;
@@ -53,7 +53,7 @@ double lgi_cpu_sum_squares(lgi_device *device, int width, int64_t num_elems, con
     const int64_t num_pieces = (num_elems + piece_elems - 1) / piece_elems;
     double total = 0.0;
     (void)device;
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num_elems))
     for (int64_t piece = 0; piece < num_pieces; piece++) {
         const int64_t begin = piece * piece_elems;
         const int64_t end = begin + piece_elems < num_elems ? begin + piece_elems : num_elems;
@@ -179,7 +179,7 @@ void lgi_cpu_update(lgi_device *device, int width, const lgi_update *update)
     if (update->rule == LGI_UPDATE_ADAMW) {
         factors = adamw_factors_of(update);
     }
-    LGI_CPU_PARALLEL_FOR(width)
+    LGI_CPU_PARALLEL_FOR(lgi_cpu_useful_width(width, num_elems))
     for (int64_t begin = 0; begin < num_elems; begin += LGI_CPU_PIECE_ELEMS) {
         const int64_t count = piece_end(begin, num_elems) - begin;
         if (update->rule == LGI_UPDATE_ADAMW) {
