@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/parse.h"
+#include "base/plain_numbers.h"
 #include "recipe/recipe_table.h"
 
 static void *member(const lgi_field *field, lg_recipe *recipe)
@@ -33,12 +34,13 @@ const char *lgi_field_type_name(const lgi_field *field)
 
 void lgi_format_number(char text[LGI_NUMBER_TEXT_BYTES], double value)
 {
-    for (int digits = 15; digits <= 17; digits++) {
+    const locale_t before = lgi_plain_numbers_begin();
+    bool is_exact = false;
+    for (int digits = 15; digits <= 17 && !is_exact; digits++) {
         (void)snprintf(text, LGI_NUMBER_TEXT_BYTES, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            return;
-        }
+        is_exact = strtod(text, NULL) == value;
     }
+    lgi_plain_numbers_end(before);
 }
 
 void lgi_field_write_range(const lgi_field *field, FILE *stream)

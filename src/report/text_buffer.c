@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/plain_numbers.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 #define ELLIPSIS "\xe2\x80\xa6"
@@ -47,17 +48,18 @@ void lgi_text_add(lgi_text *text, const char *piece)
 
 void lgi_text_addf(lgi_text *text, const char *format, ...)
 {
+    const locale_t before = lgi_plain_numbers_begin();
     va_list args;
     va_start(args, format);
     const int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (length < 0 || !reserve(text, (size_t)length)) {
-        return;
+    if (length >= 0 && reserve(text, (size_t)length)) {
+        va_start(args, format);
+        (void)vsnprintf(text->data + text->num_bytes, (size_t)length + 1, format, args);
+        va_end(args);
+        text->num_bytes += (size_t)length;
     }
-    va_start(args, format);
-    (void)vsnprintf(text->data + text->num_bytes, (size_t)length + 1, format, args);
-    va_end(args);
-    text->num_bytes += (size_t)length;
+    lgi_plain_numbers_end(before);
 }
 
 /* Bytes of the well-formed UTF-8 character at `at` (RFC 3629); 0 if there is none. */
