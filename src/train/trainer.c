@@ -68,6 +68,14 @@ const lg_model *lgi_trainer_model(const lg_trainer *trainer)
 
 static lg_status check_opts(const lg_trainer_opts *opts)
 {
+    if (opts->device == NULL || opts->strategy == NULL) {
+        LG_FAIL(LG_INVALID_ARG, "%s: NULL, expected a name",
+                opts->device == NULL ? "device" : "strategy");
+    }
+    if (opts->costs != LG_TRAINER_COSTS_ESTIMATE && opts->costs != LG_TRAINER_COSTS_MEASURE &&
+        opts->costs != LG_TRAINER_COSTS_FILE) {
+        LG_FAIL(LG_INVALID_ARG, "costs: %d is no source of costs", (int)opts->costs);
+    }
     if (opts->batch_samples < 1) {
         LG_FAIL(LG_INVALID_ARG, "batch: %" PRId64 " samples, expected 1 or more",
                 opts->batch_samples);
@@ -262,8 +270,9 @@ static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, doub
 
 static lg_status check_num_samples(int64_t num_samples)
 {
-    if (num_samples < 1) {
-        LG_FAIL(LG_INVALID_ARG, "batch of %" PRId64 " samples, expected 1 or more", num_samples);
+    if (num_samples < 1 || num_samples > INT32_MAX) {
+        LG_FAIL(LG_INVALID_ARG, "batch of %" PRId64 " samples, expected 1 to %" PRId32, num_samples,
+                INT32_MAX);
     }
     return LG_OK;
 }

@@ -251,6 +251,8 @@ static void names_and_sizes_that_are_wrong_are_refused(void **state)
     assert_int_equal(lg_trainer_write(trainer, "conv.weight.slot1", elems, 1), LG_INVALID_ARG);
     assert_int_equal(lg_trainer_step(trainer, 0, batch, NULL), LG_INVALID_ARG);
     assert_int_equal(lg_trainer_step(trainer, -1, batch, NULL), LG_INVALID_ARG);
+    assert_int_equal(lg_trainer_step(trainer, INT64_MAX, batch, NULL), LG_INVALID_ARG);
+    assert_int_equal(lg_trainer_evaluate(trainer, INT64_MAX / 2, batch, NULL), LG_INVALID_ARG);
     assert_int_equal(lg_trainer_step(trainer, NUM_SAMPLES, wrong_batch, NULL), LG_INVALID_ARG);
     assert_int_equal(lg_trainer_step(trainer, NUM_SAMPLES, missing, NULL), LG_INVALID_ARG);
     assert_int_equal(lg_trainer_next_step(trainer), 0);
@@ -260,6 +262,29 @@ static void names_and_sizes_that_are_wrong_are_refused(void **state)
     lg_model_destroy(model);
     lg_model_destroy(NULL);
     lg_checkpoint_close(NULL);
+}
+
+static void options_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    lg_model *model = NULL;
+    lg_trainer *trainer = NULL;
+    lg_trainer_opts opts[6];
+    assert_int_equal(make_model(&model, 4), LG_OK);
+    for (int i = 0; i < 6; i++) {
+        opts[i] = make_opts();
+    }
+    opts[0].device = NULL;
+    opts[1].strategy = NULL;
+    opts[2].costs = (lg_trainer_costs)99;
+    opts[3].costs = LG_TRAINER_COSTS_FILE;
+    opts[4].num_micro_batches = NUM_SAMPLES + 1;
+    opts[5].optim.lr = NAN;
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(lg_trainer_create(&trainer, model, &opts[i]), LG_INVALID_ARG);
+        assert_null(trainer);
+    }
+    lg_model_destroy(model);
 }
 
 struct worker {
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_fails_to_be_planned_changes_nothing),
         cmocka_unit_test(a_checkpoint_of_another_model_is_refused_and_changes_nothing),
         cmocka_unit_test(names_and_sizes_that_are_wrong_are_refused),
+        cmocka_unit_test(options_that_make_no_sense_are_refused),
         cmocka_unit_test(trainers_in_two_threads_do_not_disturb_each_other),
     };
     fill_batch();
