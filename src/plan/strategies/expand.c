@@ -181,6 +181,9 @@ static lg_status emit_meeting(expander *x, int op)
     for (int i = 0; i < num; i++) {
         LG_TRY(emit_sources(x, members[i]));
     }
+    if (x->is_emitted[op]) { /* its last value has just been made, so it went out already */
+        return LG_OK;
+    }
     for (int i = 0; i < num; i++) {
         start_ns = fmax(start_ns, sources_end_ns(x, members[i]));
     }
