@@ -1,7 +1,7 @@
 /*
  * The long run of the property tests of plans over ranks: random models, ranks, stages, micro-batches, orders, lags and
- * machines. Every legal plan must be accepted and run on paper without breaking an edge, and every planted fault must be found
- * and named. Stops at the first case that does not hold and names its seed.
+ * machines. Every legal plan, and every one that a strategy makes, must be accepted and run on paper without breaking an edge,
+ * and every planted fault must be found and named. Stops at the first case that does not hold and names its seed.
  *
  * Usage: plan_fuzz [NUM_CASES [FIRST_SEED]]   (100000, 1)
  */
@@ -15,13 +15,15 @@ int main(int argc, char **argv)
     const uint64_t first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     long num_plans = 0;
     long num_graphs = 0;
+    long num_made = 0;
+    long num_refused = 0;
     long num_faults[LGB_NUM_FAULTS] = {0};
     char why[LGB_TEXT_BYTES];
     const char *wrong = NULL;
     uint64_t seed = first_seed;
     for (; num_plans < num_cases && wrong == NULL; seed++) {
         lgb_cluster cluster;
-        if (lgb_cluster_init(&cluster, seed) != LG_OK) {
+        if (lgb_cluster_init(&cluster, seed, seed % 2 == 0) != LG_OK) {
             wrong = lg_last_error();
             break;
         }
@@ -43,6 +45,12 @@ int main(int argc, char **argv)
             num_faults[fault] += is_planted ? 1 : 0;
             lg_plan_destroy(plan);
         }
+        for (uint64_t i = 0; i < PLANS_PER_GRAPH && seed % 2 == 0 && wrong == NULL; i++) {
+            bool is_made = false;
+            wrong = lgb_check_strategy(&cluster, seed * PLANS_PER_GRAPH + i, &is_made, why);
+            num_made += is_made ? 1 : 0;
+            num_refused += is_made ? 0 : 1;
+        }
         lgb_cluster_deinit(&cluster);
     }
     if (wrong != NULL) {
@@ -55,6 +63,8 @@ int main(int argc, char **argv)
                      num_faults[i]);
         sum += num_faults[i];
     }
+    (void)printf("strategies: %ld plans accepted and simulated, %ld times they said why not\n",
+                 num_made, num_refused);
     (void)printf("%ld plans of %ld graphs accepted and simulated, %ld faults found and named\n",
                  num_plans, num_graphs, sum);
     return 0;

@@ -4,7 +4,7 @@
  * last of the whole.
  *
  * Usage: planner_scale [key=value ...]
- *   keys: ranks (64), stages (of a rank, 8), micro_batches (256), strategy (in groups), per_host (8), limit_s, limit_gib: more time
+ *   keys: ranks (64), stages (of a rank, 8), micro_batches (256), strategy (interleaved), per_host (8), limit_s, limit_gib: more time
  *   on one core, or memory, than that is an error (10, 4; 0: none)
  *
  * Strategy "in-groups" is this file's own: forward and backward waves of as many micro-batches as there are ranks.
@@ -67,7 +67,7 @@ static double peak_gib(void)
 
 static struct settings parse(int argc, char **argv)
 {
-    struct settings s = {64, 8, 256, 8, 10, 4, "in-groups"};
+    struct settings s = {64, 8, 256, 8, 10, 4, "interleaved"};
     struct {
         const char *key;
         int *value;

@@ -107,8 +107,47 @@ static inline void lgb_cluster_deinit(lgb_cluster *c)
     memset(c, 0, sizeof *c);
 }
 
-/* D x P ranks with V stages anywhere on them, M micro-batches that may be ragged, on a machine of random hosts. */
-static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed)
+/* Stages anywhere, some perhaps empty; stages of a layer ascend. */
+static inline void lgb_spread_anyhow(lg_parallel *parallel, int num_layers, int *stages,
+                                     int *rank_of_stage, uint64_t *state)
+{
+    parallel->num_pipeline_ranks = 1 + lgb_below(state, 4);
+    parallel->num_stages = parallel->num_pipeline_ranks + lgb_below(state, 4);
+    for (int layer = 2; layer < num_layers; layer++) {
+        const int next = stages[layer - 1] + (layer > 2 && lgb_below(state, 2) == 0 ? 1 : 0);
+        stages[layer] = next < parallel->num_stages ? next : parallel->num_stages - 1;
+    }
+    const int placement = lgb_below(state, 3);
+    for (int stage = 0; stage < parallel->num_stages; stage++) {
+        rank_of_stage[stage] = placement == 0 ? stage % parallel->num_pipeline_ranks
+                               : placement == 1
+                                   ? stage * parallel->num_pipeline_ranks / parallel->num_stages
+                                   : lgb_below(state, parallel->num_pipeline_ranks);
+    }
+}
+
+/* One stage a rank, or two in a loop or in a V, none empty: what pipeline strategies want. */
+static inline void lgb_spread_evenly(lg_parallel *parallel, int num_layers, int *stages,
+                                     int *rank_of_stage, uint64_t *state)
+{
+    const int num_placed = num_layers - 2;
+    const int per_rank = num_placed >= 4 ? 1 + lgb_below(state, 2) : 1;
+    const int most = num_placed / per_rank < 4 ? num_placed / per_rank : 4;
+    const bool is_v = per_rank == 2 && lgb_below(state, 2) == 0;
+    const int num_ranks = 1 + lgb_below(state, most);
+    parallel->num_pipeline_ranks = num_ranks;
+    parallel->num_stages = num_ranks * per_rank;
+    for (int layer = 2; layer < num_layers; layer++) {
+        stages[layer] = (layer - 2) * parallel->num_stages / num_placed;
+    }
+    for (int stage = 0; stage < parallel->num_stages; stage++) {
+        rank_of_stage[stage] =
+            is_v && stage >= num_ranks ? 2 * num_ranks - 1 - stage : stage % num_ranks;
+    }
+}
+
+/* D x P ranks with V stages, M micro-batches that may be ragged, on a machine of random hosts. */
+static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool is_even)
 {
     uint64_t state = lgb_seed(seed);
     memset(out, 0, sizeof *out);
@@ -120,20 +159,9 @@ static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed)
     const int num_layers = lg_model_num_layers(out->model);
     int stages[LGB_MAX_LAYERS + 8] = {0};
     int rank_of_stage[LGB_MAX_STAGES];
-    lg_parallel parallel = {.num_replicas = 1 + lgb_below(&state, 3),
-                            .num_pipeline_ranks = 1 + lgb_below(&state, 4)};
-    parallel.num_stages = parallel.num_pipeline_ranks + lgb_below(&state, 4);
-    for (int layer = 2; layer < num_layers; layer++) {
-        const int next = stages[layer - 1] + (layer > 2 && lgb_below(&state, 2) == 0 ? 1 : 0);
-        stages[layer] = next < parallel.num_stages ? next : parallel.num_stages - 1;
-    }
-    const int placement = lgb_below(&state, 3);
-    for (int stage = 0; stage < parallel.num_stages; stage++) {
-        rank_of_stage[stage] = placement == 0 ? stage % parallel.num_pipeline_ranks
-                               : placement == 1
-                                   ? stage * parallel.num_pipeline_ranks / parallel.num_stages
-                                   : lgb_below(&state, parallel.num_pipeline_ranks);
-    }
+    lg_parallel parallel = {.num_replicas = 1 + lgb_below(&state, 3)};
+    (is_even ? lgb_spread_evenly : lgb_spread_anyhow)(&parallel, num_layers, stages, rank_of_stage,
+                                                      &state);
     parallel.stage_of_layer = stages;
     parallel.rank_of_stage = rank_of_stage;
     parallel.chunk_bytes = lgb_below(&state, 3) == 0 ? 128 : 0;
@@ -421,6 +449,51 @@ static inline const char *lgb_check_plan(const lgb_cluster *c, const lg_plan *pl
                        lgb_are_stats_right(&timeline, plan, c->graph, why);
     lg_timeline_deinit(&timeline);
     return is_ok ? NULL : why;
+}
+
+/* "gpipe+wfbp", "zb-v", "priority", ...: a random one of all that compose, or a whole one. */
+static inline void lgb_random_strategy(char *name, size_t size, uint64_t seed)
+{
+    uint64_t state = lgb_seed(seed + 4242);
+    const char *pipelines[64];
+    const char *others[64];
+    int num_pipelines = 0;
+    int num_others = 0;
+    for (int i = 0; lg_strategy_name(i) != NULL && i < 64; i++) {
+        if (lg_strategy_role_of(i) == LG_STRATEGY_PIPELINE) {
+            pipelines[num_pipelines++] = lg_strategy_name(i);
+        } else {
+            others[num_others++] = lg_strategy_name(i);
+        }
+    }
+    const char *const other = others[lgb_below(&state, num_others)];
+    const bool is_whole = strcmp(other, "in-order") == 0 || strcmp(other, "out-of-order") == 0;
+    if (is_whole || lgb_below(&state, 6) == 0) {
+        (void)snprintf(name, size, "%s", other);
+    } else {
+        (void)snprintf(name, size, "%s+%s", pipelines[lgb_below(&state, num_pipelines)], other);
+    }
+}
+
+/* NULL if the strategy makes a plan that holds, or says why it cannot; else what is wrong. */
+static inline const char *lgb_check_strategy(const lgb_cluster *c, uint64_t seed, bool *is_made,
+                                             char *why)
+{
+    char name[128];
+    char text[LGB_TEXT_BYTES];
+    lg_plan *plan = NULL;
+    const lg_strategy_opts opts = lg_strategy_opts_default();
+    lgb_random_strategy(name, sizeof name, seed);
+    const lg_status status = lg_plan_create(&plan, name, c->graph, &c->machine, c->costs, &opts);
+    *is_made = status == LG_OK;
+    if (status != LG_OK) {
+        (void)snprintf(why, LGB_TEXT_BYTES, "%s: %s", name, lg_last_error());
+        return status == LG_INVALID_ARG || status == LG_NOT_SUPPORTED ? NULL : why;
+    }
+    const bool is_right = lgb_check_plan(c, plan, text) == NULL;
+    (void)snprintf(why, LGB_TEXT_BYTES, "%s: %.900s", name, is_right ? "" : text);
+    lg_plan_destroy(plan);
+    return is_right ? NULL : why;
 }
 
 /* --- faults ------------------------------------------------------------------------------------------------------------- */

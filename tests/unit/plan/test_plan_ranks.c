@@ -469,7 +469,7 @@ static void the_order_of_a_ranks_ops_is_exact(void **state)
     int num_graphs = 0;
     for (uint64_t seed = 1; seed < 400 && num_graphs < 60; seed++) {
         lgb_cluster cluster;
-        assert_ok(lgb_cluster_init(&cluster, seed));
+        assert_ok(lgb_cluster_init(&cluster, seed, false));
         const int num_ops = lg_graph_num_ops(cluster.graph);
         if (num_ops > 90) {
             lgb_cluster_deinit(&cluster);
@@ -572,7 +572,7 @@ static void misplaced_values_are_found_exactly(void **state)
         lgi_groups groups;
         oracle o;
         uint64_t random = seed;
-        assert_ok(lgb_cluster_init(&cluster, seed));
+        assert_ok(lgb_cluster_init(&cluster, seed, false));
         if (lg_graph_num_ops(cluster.graph) > 90 || lg_graph_num_ranks(cluster.graph) == 1) {
             lgb_cluster_deinit(&cluster);
             continue;
@@ -613,7 +613,7 @@ static void random_plans_over_ranks_are_accepted_and_run(void **state)
     for (uint64_t seed = 1; seed <= NUM_CLUSTERS; seed++) {
         lgb_cluster cluster;
         lg_plan *plan = NULL;
-        assert_ok(lgb_cluster_init(&cluster, seed));
+        assert_ok(lgb_cluster_init(&cluster, seed, false));
         assert_ok(lgb_random_plan(&plan, &cluster, seed));
         if (lgb_check_plan(&cluster, plan, why) != NULL) {
             fail_msg("seed %d: %s", (int)seed, why);
@@ -623,6 +623,24 @@ static void random_plans_over_ranks_are_accepted_and_run(void **state)
     }
 }
 
+static void plans_of_strategies_are_accepted_and_run(void **state)
+{
+    (void)state;
+    char why[LGB_TEXT_BYTES];
+    int num_made = 0;
+    for (uint64_t seed = 1; seed <= NUM_CLUSTERS; seed++) {
+        lgb_cluster cluster;
+        bool is_made = false;
+        assert_ok(lgb_cluster_init(&cluster, seed, true));
+        if (lgb_check_strategy(&cluster, seed, &is_made, why) != NULL) {
+            fail_msg("seed %d: %s", (int)seed, why);
+        }
+        num_made += is_made ? 1 : 0;
+        lgb_cluster_deinit(&cluster);
+    }
+    assert_true(num_made > NUM_CLUSTERS / 4);
+}
+
 static void planted_faults_are_found_and_named(void **state)
 {
     (void)state;
@@ -630,7 +648,7 @@ static void planted_faults_are_found_and_named(void **state)
     int num_planted[LGB_NUM_FAULTS] = {0};
     for (uint64_t seed = 1; seed <= NUM_CLUSTERS; seed++) {
         lgb_cluster cluster;
-        assert_ok(lgb_cluster_init(&cluster, seed));
+        assert_ok(lgb_cluster_init(&cluster, seed, false));
         for (int fault = 0; fault < LGB_NUM_FAULTS; fault++) {
             lg_plan *plan = NULL;
             bool is_planted = false;
@@ -778,7 +796,7 @@ static void every_allocation_that_fails_is_reported(void **state)
     (void)state;
     lgb_cluster cluster;
     lg_plan *lanes = NULL;
-    assert_ok(lgb_cluster_init(&cluster, 17));
+    assert_ok(lgb_cluster_init(&cluster, 17, false));
     assert_true(lg_graph_num_groups(cluster.graph) > 0);
     assert_ok(lgb_random_plan(&lanes, &cluster, 17));
     int num = 0;
@@ -808,6 +826,7 @@ int main(void)
         cmocka_unit_test(the_order_of_a_ranks_ops_is_exact),
         cmocka_unit_test(misplaced_values_are_found_exactly),
         cmocka_unit_test(random_plans_over_ranks_are_accepted_and_run),
+        cmocka_unit_test(plans_of_strategies_are_accepted_and_run),
         cmocka_unit_test(planted_faults_are_found_and_named),
         cmocka_unit_test(a_deadlock_of_two_ranks_names_ops_ranks_and_lanes),
         cmocka_unit_test(groups_that_do_not_match_are_named),
