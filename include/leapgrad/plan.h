@@ -178,8 +178,7 @@ typedef struct lg_strategy_opts {
     int64_t memory_bytes; /* budget of a rank; 0: the machine's */
     bool allow_lag;       /* may move ops into the next step */
     int num_reversed;     /* reverse-first-k: k, in layers with weights; -1: searched */
-    bool
-        has_push; /* fast-forward, modulo: caps the micro-batches in flight at the pipeline's ranks */
+    bool has_push; /* fast-forward: caps the micro-batches in flight at the pipeline's ranks */
 } lg_strategy_opts;
 
 /** 0, 0, 0, true, -1, false. */

@@ -7,7 +7,8 @@
  * of its input gradients, and how many micro-batches a rank may hold (forward done, weight gradient not). Under these
  * limits a list scheduler with the order I, F, W makes a schedule for any times; W runs when nothing else is ready or when the
  * limit asks for it. It is tried with several patiences (how long a rank with a W at hand waits for something more urgent), and the
- * fastest result by its own run wins. For ZB-H1 and ZB-V the handcrafted schedule is a candidate too.
+ * fastest result by its own run wins. The handcrafted ZB-H1 and ZB-V are candidates too, and for the first
+ * two schemes 1f1b, so that they are never slower.
  *
  *   zb-h1  stage s ahead by P - s, P held: bubble (P - 1)(F + I - W), memory as the first stage of 1f1b
  *   zb-h2  stage s ahead by 2 (P - s) - 1, 2 P - 1 held: no bubble while F + I <= 2 W, about twice the memory
@@ -27,11 +28,18 @@ static const double patience[] = {0.0, 0.25, 0.5, 1.0};
 /* Times of schedules that differ by rounding only. */
 #define SAME_TIME_FRAC 1e-9
 
-/* Keeps the faster of two schedules in `best`; takes over `other`. *best_ns < 0: none yet. */
+/*
+ * Keeps the faster of two schedules in `best`; takes over `other`. *best_ns < 0: none yet. A schedule that got stuck (a limit can
+ * leave a rank of two stages without a move) does not count.
+ */
 static lg_status keep_faster(lgi_schedule *best, double *best_ns, lgi_schedule *other,
                              const lgi_units *units)
 {
     double step_ns = 0.0;
+    if (!lgi_schedule_is_complete(other, units)) {
+        lgi_schedule_deinit(other);
+        return LG_OK;
+    }
     lg_status status = lgi_schedule_run(other, units, NULL, NULL, &step_ns);
     if (status == LG_OK && (*best_ns < 0.0 || step_ns < *best_ns * (1.0 - SAME_TIME_FRAC))) {
         lgi_schedule_deinit(best);
@@ -97,6 +105,9 @@ static lg_status schedule_h(lgi_schedule *out, const lgi_units *units, int depth
         }
         LG_TRY_GOTO(keep_faster(out, &best_ns, &by_hand, units));
     }
+    LG_TRY_GOTO(lgi_schedule_init(&by_hand, units));
+    LG_TRY_GOTO(lgi_pipeline_1f1b(&by_hand, units));
+    LG_TRY_GOTO(keep_faster(out, &best_ns, &by_hand, units));
     LG_TRY_GOTO(try_policies(out, &best_ns, units, max_ahead, max_held));
 out:
     lgi_schedule_deinit(&by_hand);
@@ -203,6 +214,7 @@ lg_status lgi_pipeline_zb_v(lgi_schedule *out, const lgi_units *units)
         max_held[p] = 2 * units->num_ranks;
     }
     LG_TRY_GOTO(try_policies(out, &best_ns, units, max_ahead, max_held));
+    LG_TRY_GOTO(try_policies(out, &best_ns, units, NULL, max_held));
 out:
     lgi_schedule_deinit(&by_hand);
     lgi_free(max_ahead);

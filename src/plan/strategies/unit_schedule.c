@@ -68,20 +68,6 @@ void lgi_schedule_add(lgi_schedule *schedule, const lgi_units *units, int stage,
     }
 }
 
-/* --- the run -------------------------------------------------------------------------------------------------------------- */
-
-typedef struct runner {
-    const lgi_schedule *schedule;
-    const lgi_units *units;
-    double *end_ns;     /* by unit of this step; < 0: not yet */
-    double *free_ns;    /* by rank */
-    int *pos;           /* by rank */
-    int *next_waiting;  /* by rank: the next rank that waits for the same unit */
-    int *first_waiting; /* by unit: a rank that waits for it, or -1 */
-    int *stack;         /* ranks that can go on */
-    int num_stack;
-} runner;
-
 /* The units of an entry: one, or I and W. */
 static int units_of(const lgi_units *units, const lgi_unit *entry, int *ids)
 {
@@ -97,6 +83,37 @@ static int units_of(const lgi_units *units, const lgi_unit *entry, int *ids)
     }
     return num;
 }
+
+bool lgi_schedule_is_complete(const lgi_schedule *schedule, const lgi_units *units)
+{
+    int num_wanted = 0;
+    int num_listed = 0;
+    for (int unit = 0; unit < units->num_units; unit++) {
+        num_wanted += units->op_begin[unit] < units->op_begin[unit + 1] ? 1 : 0;
+    }
+    for (int rank = 0; rank < schedule->num_ranks; rank++) {
+        for (int i = 0; i < schedule->num[rank]; i++) {
+            const lgi_unit *const entry = &schedule->lists[rank][i];
+            int ids[2];
+            num_listed += units_of(units, entry, ids);
+        }
+    }
+    return num_wanted == num_listed;
+}
+
+/* --- the run -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct runner {
+    const lgi_schedule *schedule;
+    const lgi_units *units;
+    double *end_ns;     /* by unit of this step; < 0: not yet */
+    double *free_ns;    /* by rank */
+    int *pos;           /* by rank */
+    int *next_waiting;  /* by rank: the next rank that waits for the same unit */
+    int *first_waiting; /* by unit: a rank that waits for it, or -1 */
+    int *stack;         /* ranks that can go on */
+    int num_stack;
+} runner;
 
 /* Runs the rank's next entry; false, with the rank queued, if it waits for a unit that has not run. */
 static bool run_entry(runner *r, int rank)

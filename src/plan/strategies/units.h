@@ -96,6 +96,9 @@ void lgi_schedule_deinit(lgi_schedule *schedule);
 void lgi_schedule_add(lgi_schedule *schedule, const lgi_units *units, int stage, int micro_batch,
                       lgi_unit_kind kind);
 
+/* Whether the lists have all units. */
+bool lgi_schedule_is_complete(const lgi_schedule *schedule, const lgi_units *units);
+
 /*
  * Runs the lists on paper. `order` (NULL or room for all entries): an order of all ranks' entries in which each comes after
  * those it waits for; *out_num its length. *step_ns: time per step in the steady state, each rank going from one step to the next

@@ -198,6 +198,49 @@ static void zb_v_has_no_bubble_at_the_memory_of_1f1b(void **state)
     }
 }
 
+/* Closed forms of the paper where they hold: F + I >= W for h1, F + I >= 2 W for h2. */
+static void zero_bubble_keeps_its_promise_for_other_times(void **state)
+{
+    (void)state;
+    static const double times[][3] = {{1.0, 1.2, 0.8}, {1.0, 1.5, 0.5}, {1.0, 1.0, 0.0}};
+    for (size_t t = 0; t < sizeof times / sizeof times[0]; t++) {
+        const double f = times[t][0];
+        const double i = times[t][1];
+        const double w = times[t][2];
+        for (int num_ranks = 2; num_ranks <= 4; num_ranks++) {
+            const int m = 2 * num_ranks;
+            const double work = m * (f + i + w);
+            assert_time(
+                work + (num_ranks - 1) * (f + i - w),
+                run_with("zb-h1", ONE_EACH, 1, num_ranks, num_ranks, m, false, f, i, w).step);
+            assert_time(
+                work + (num_ranks - 1) * (f + i - 2.0 * w),
+                run_with("zb-h2", ONE_EACH, 1, num_ranks, num_ranks, m, false, f, i, w).step);
+        }
+    }
+}
+
+static void zero_bubble_is_never_slower_than_1f1b(void **state)
+{
+    (void)state;
+    for (int draw = 0; draw < 60; draw++) {
+        const int num_ranks = 2 + draw % 3;
+        const int m = 1 + draw % 7;
+        const double f = 1.0 + draw % 5;
+        const double i = 1.0 + draw * 7 % 6;
+        const double w = draw * 5 % 8;
+        const int num_blocks = num_ranks + draw % 4;
+        const double plain =
+            run_with("1f1b", ONE_EACH, 1, num_blocks, num_ranks, m, false, f, i, w).step;
+        const double h1 =
+            run_with("zb-h1", ONE_EACH, 1, num_blocks, num_ranks, m, false, f, i, w).step;
+        const double h2 =
+            run_with("zb-h2", ONE_EACH, 1, num_blocks, num_ranks, m, false, f, i, w).step;
+        assert_true(h1 <= plain * (1.0 + TIME_FRAC));
+        assert_true(h2 <= plain * (1.0 + TIME_FRAC));
+    }
+}
+
 static void dualpipe_v_beats_1f1b_at_one_micro_batch_more(void **state)
 {
     (void)state;
@@ -338,6 +381,8 @@ int main(void)
         cmocka_unit_test(zb_h1_has_a_third_of_the_bubble_at_the_memory_of_1f1b),
         cmocka_unit_test(zb_h2_has_no_bubble_at_twice_the_memory),
         cmocka_unit_test(zb_v_has_no_bubble_at_the_memory_of_1f1b),
+        cmocka_unit_test(zero_bubble_keeps_its_promise_for_other_times),
+        cmocka_unit_test(zero_bubble_is_never_slower_than_1f1b),
         cmocka_unit_test(dualpipe_v_beats_1f1b_at_one_micro_batch_more),
         cmocka_unit_test(fast_forward_and_modulo_gain_what_their_rules_say),
         cmocka_unit_test(the_pretraining_scripts_gain_what_their_rules_say),
