@@ -8,7 +8,7 @@ export CMAKE_GENERATOR ?= Ninja
 endif
 export JOBS
 
-.PHONY: all deps demo check bench bench-planner-scale install format clean help
+.PHONY: all deps demo check bench bench-papers bench-planner-scale install format clean help
 
 all: $(BUILD)/CMakeCache.txt
 	cmake --build $(BUILD) -j $(JOBS) --target $(if $(wildcard src/cli/*.c),leapgrad-cli,leapgrad)
@@ -39,6 +39,10 @@ bench-planner-scale:
 	@cmake --build --preset release -j $(JOBS) --target bench_planner_scale >/dev/null
 	@$(BUILD)/bench/bench_planner_scale $(ARGS)
 
+bench-papers:
+	@tools/install_packages.sh build
+	@bench/papers.sh
+
 install: all
 	cmake --install $(BUILD)
 
@@ -54,6 +58,7 @@ help:
 	@echo 'make check    install what is missing, build, run all checks and tests'
 	@echo 'make bench    measure training steps against PyTorch'
 	@echo 'make bench-planner-scale  plan, prove and simulate a step on 64 ranks (seconds)'
+	@echo 'make bench-papers         simulate the settings of papers, our speed-up beside theirs'
 	@echo 'make install  install program, library and headers (cmake --install build)'
 	@echo 'make deps     install all Debian packages of tools/packages.txt'
 	@echo 'make format   clang-format all sources'
