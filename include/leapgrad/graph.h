@@ -29,9 +29,11 @@ extern "C" {
     X(LOSS, "loss")       /* loss, counts and, when training, the gradient of the logits */ \
     X(INPUT_GRAD, "input_grad") \
     X(WEIGHT_GRAD, "weight_grad") \
-    X(GRAD_ADD, "grad_add")   /* sums the gradients of a value that several layers read */ \
-    X(GRAD_STAT, "grad_stat") /* sum of squares of a layer's gradient */ \
+    X(GRAD_ADD, "grad_add") /* sums the gradients of a value that several layers read */ \
+    X(GRAD_STAT, \
+      "grad_stat") /* sums of squares of a layer's gradient; of a micro-batch: adds it up too */ \
     X(GRAD_CLIP, "grad_clip") /* factor from all GRAD_STATs */ \
+    X(RATE, "rate")           /* learning rates from GRAD_STATs: of one layer, or of all */ \
     X(ALL_REDUCE, "all_reduce") \
     X(UPDATE, "update") /* all parameters and states that a layer owns */ \
     X(SEND, "send") \
@@ -56,8 +58,12 @@ typedef enum lg_value_kind {
     LG_VALUE_SCALAR,     /* GRAD_STAT, GRAD_CLIP */
     LG_VALUE_PARAM,      /* persistent */
     LG_VALUE_PARAM_GRAD, /* the sum over the micro-batches; persistent, so that an update may lag */
-    LG_VALUE_SLOT,       /* persistent; optimizer */
-    LG_VALUE_STATE,      /* persistent */
+    LG_VALUE_MICRO_GRAD, /* with statistics: a later micro-batch's weight gradient, before it is added */
+    LG_VALUE_STAT, /* with statistics: f64 by parameter of the layer, over micro-batches; persistent */
+    LG_VALUE_RATE_STATE, /* with statistics: lg_rate_state by parameter of the layer; persistent */
+    LG_VALUE_RATE, /* lg_rate: by parameter of the layer and persistent, or by parameter of the model */
+    LG_VALUE_SLOT,  /* persistent; optimizer */
+    LG_VALUE_STATE, /* persistent */
     LG_NUM_VALUE_KINDS
 } lg_value_kind;
 
@@ -90,10 +96,14 @@ typedef enum lg_role {
     LG_ROLE_STATE,  /* idx: which of the layer's states */
     LG_ROLE_STASH,  /* idx: which; UPDATE: micro-batch */
     LG_ROLE_LOSS,
-    LG_ROLE_STAT, /* GRAD_CLIP: idx: running number of the layer */
+    LG_ROLE_STAT, /* GRAD_CLIP, RATE: idx: the layer; sums of squares of the whole gradient */
     LG_ROLE_CLIP,
-    LG_ROLE_SRC, /* REORDER, SEND */
-    LG_ROLE_DST, /* REORDER, RECV */
+    LG_ROLE_MICRO_GRAD, /* GRAD_STAT: idx: which parameter; the DPARAM that it is added to stands behind it */
+    LG_ROLE_STAT_SUM,   /* idx: the layer; what GRAD_STATs of micro-batches add up */
+    LG_ROLE_RATE_STATE, /* RATE: idx: the layer */
+    LG_ROLE_RATE,       /* RATE, UPDATE */
+    LG_ROLE_SRC,        /* REORDER, SEND */
+    LG_ROLE_DST,        /* REORDER, RECV */
     LG_NUM_ROLES
 } lg_role;
 
@@ -110,7 +120,7 @@ typedef struct lg_op_info {
     const char *
         name; /* unique: "weight_grad(conv1,0)": kind, layer or value, micro-batch; "@rank" if there are several */
     lg_op_kind kind;
-    int layer;       /* -1 for GRAD_CLIP */
+    int layer;       /* -1 for GRAD_CLIP and a joint RATE */
     int micro_batch; /* -1: not of one micro-batch */
     int rank;
     int stage; /* the layer's; 0 without pipeline */
@@ -164,9 +174,12 @@ typedef struct lg_graph_opts {
     lg_graph_mode mode;
     int64_t num_samples; /* of one step, over all micro-batches */
     int num_micro_batches; /* at most num_samples are made; the first ones get one sample more if it does not divide */
-    int num_slots;     /* optimizer tensors per parameter, 0..LG_MAX_SLOTS */
-    bool has_clipping; /* GRAD_STAT and GRAD_CLIP before the updates */
-    int num_widths;    /* 1..LG_MAX_WIDTHS */
+    int num_slots;       /* optimizer tensors per parameter, 0..LG_MAX_SLOTS */
+    bool has_clipping;   /* GRAD_STAT and GRAD_CLIP before the updates */
+    bool has_grad_stats; /* GRAD_STAT for each micro-batch and RATE before the updates */
+    bool
+        has_joint_rates; /* one RATE for all layers, which sees all statistics; else one for each layer */
+    int num_widths; /* 1..LG_MAX_WIDTHS */
     int widths[LG_MAX_WIDTHS];
     const lg_parallel *parallel; /* borrowed for the call; NULL: one rank */
 } lg_graph_opts;

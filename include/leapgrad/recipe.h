@@ -130,6 +130,19 @@ typedef struct lg_recipe {
         double min_lr_frac;
         lg_recipe_numbers milestones;
         double step_factor;
+        lg_lr_scaling scaling;
+        int64_t base_batch;
+        lg_warmup warmup;
+        double warmup_frac;
+        lg_warmup_budget warmup_budget;
+        lg_grouping grouping;
+        lg_rate_variant variant;
+        double gain_epsilon;
+        lg_schedule_by schedule_by;
+        double total_iterations;
+        lg_skip skip;
+        bool statistics;
+        double trust_coefficient;
     } optim;
     struct {
         char *strategy;

@@ -15,6 +15,7 @@
 #include "leapgrad/model.h"
 #include "leapgrad/optim.h"
 #include "leapgrad/plan.h"
+#include "leapgrad/rate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +76,8 @@ typedef struct lg_step_result {
     int64_t num_correct; /* targets that were the arg max */
     int64_t num_targets; /* not ignored */
     double grad_norm;    /* of the whole gradient, before clipping; -1 without clipping */
+    bool
+        was_skipped; /* a gradient was not finite, so nothing was updated; needs statistics and LG_SKIP_STEP */
     uint64_t step_ns;
 } lg_step_result;
 
@@ -85,7 +88,8 @@ typedef struct lg_step_result {
  * @param num_samples  1 or more; another size than `batch_samples` is planned when it first comes.
  * @param tensors      By the model's `input_idx`: row-major [num_samples, ...], f32 or i32 as the model says. Borrowed for
  *                     the call.
- * @param[out] result  May be NULL. `loss` may be NaN or infinite: then the weights are no longer of use.
+ * @param[out] result  May be NULL. `loss` may be NaN or infinite: then the weights are no longer of use, unless the step
+ *                     was skipped.
  * @return INVALID_ARG for a token id or a target out of range, naming sample and value.
  */
 LG_API LG_NODISCARD lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples,
@@ -115,6 +119,21 @@ LG_API LG_NODISCARD lg_status lg_trainer_predict(lg_trainer *trainer, int64_t nu
                                                  const void *const *tensors, float *logits);
 /** Logits of one sample. */
 LG_API int64_t lg_trainer_num_logits(const lg_trainer *trainer);
+
+/** Whether rates come from gradient statistics (lg_optim_has_statistics()). */
+LG_API bool lg_trainer_has_rates(const lg_trainer *trainer);
+/**
+ * What the last step came to for a parameter: learning rate, gain, warm-up, noise scale. All zero before the first step.
+ * Runs what lags behind first.
+ *
+ * @return INVALID_ARG without statistics, or if there is no such parameter.
+ */
+LG_API LG_NODISCARD lg_status lg_trainer_rate(lg_trainer *trainer, int param, lg_rate *out);
+/** The scale-invariant iterations done: the least over the parameters. -1 without statistics. */
+LG_API LG_NODISCARD lg_status lg_trainer_iterations(lg_trainer *trainer, double *out);
+/** What a parameter's averages are made of and stand at. INVALID_ARG as lg_trainer_rate(). */
+LG_API LG_NODISCARD lg_status lg_trainer_rate_state(lg_trainer *trainer, int param,
+                                                    lg_rate_state *out);
 
 /** The number of the step to come: how many steps were done. */
 LG_API int64_t lg_trainer_next_step(const lg_trainer *trainer);

@@ -55,13 +55,15 @@ typedef struct lgi_layer_io {
     const lgi_step *step;
 } lgi_layer_io;
 
-typedef enum lgi_update_rule { LGI_UPDATE_SGD, LGI_UPDATE_ADAMW } lgi_update_rule;
+typedef enum lgi_update_rule { LGI_UPDATE_SGD, LGI_UPDATE_ADAMW, LGI_UPDATE_LAMB } lgi_update_rule;
 
 /*
  * One parameter's update, elementwise over `num_elems` stored numbers (padding included: it stays zero).
- * SGD: g' = clip * g + weight_decay * w; slot0 = momentum * slot0 + g' (first step: g'); w -= lr * (nesterov ? g' +
- * momentum * slot0 : slot0); without momentum there is no slot: w -= lr * g'.
+ * SGD: g' = trust_ratio * (clip * g + weight_decay * w); slot0 = momentum * slot0 + g' (first step: g');
+ * w -= lr * (nesterov ? g' + momentum * slot0 : slot0); without momentum there is no slot: w -= lr * g'.
  * ADAMW (Loshchilov and Hutter 2019): w -= lr * weight_decay * w; m, v in slots 0, 1; bias-corrected by `step_number`.
+ * LAMB (You et al. 2020): m, v as AdamW's; u = m' / (root of v' + epsilon) + weight_decay * w; w -= lr * r * u with
+ * r = |w| / |u| where `is_adapted` and neither is 0, else 1. Norms in f64, in an order that does not depend on the width.
  */
 typedef struct lgi_update {
     lgi_update_rule rule;
@@ -70,7 +72,9 @@ typedef struct lgi_update {
     const void *grad;
     void *slots[LG_MAX_SLOTS];
     double lr;
-    double clip; /* factor on the gradient; 1: none */
+    double clip;        /* factor on the gradient; 1: none */
+    double trust_ratio; /* SGD; 1: none */
+    bool is_adapted;    /* LAMB */
     double weight_decay;
     double momentum;
     bool is_nesterov;
@@ -135,6 +139,14 @@ struct lgi_device_ops {
 
     /* Sum of squares of `num_elems` stored numbers, in f64, in an order that does not depend on the width. */
     double (*sum_squares)(lgi_device *device, int width, int64_t num_elems, const void *src);
+
+    /*
+     * Adds gradients to where they add up and returns the sum of squares of one micro-batch's gradient, in one pass, in f64, in
+     * an order that does not depend on the width. For each use u of a parameter: grads[u] is added to sums[u]; or grads[u] is
+     * NULL, and sums[u] holds this micro-batch's gradient alone already. What is squared is the sum over u, in this order.
+     */
+    double (*grad_stat)(lgi_device *device, int width, int64_t num_elems, void *const *sums,
+                        const void *const *grads, int num_uses);
 
     void (*update)(lgi_device *device, int width, const lgi_update *update);
 

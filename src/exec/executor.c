@@ -328,7 +328,7 @@ lg_status lgi_executor_step(lgi_executor *executor, lgi_program *program,
         LG_FAIL(LG_INTERNAL, "step %lld was asked for, but the program is at %lld",
                 (long long)input->step.number, (long long)step);
     }
-    program->inputs[step & 1] = *input;
+    lgi_program_set_input(program, input);
     const struct job job = {program, step, step, trace, 0};
     if (trace != NULL) {
         const size_t num_ops = (size_t)lg_graph_num_ops(program->lowered->graph);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "exec/program_rate.h"
 
 /* --- binding --------------------------------------------------------------------------------------------------------- */
 
@@ -248,6 +249,10 @@ lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, cons
     LG_TRY_GOTO(lgi_calloc(&program->ops, num_ops, sizeof *program->ops));
     LG_TRY_GOTO(lgi_calloc(&program->lanes, (size_t)plan->num_lanes, sizeof *program->lanes));
     LG_TRY_GOTO(lgi_calloc(&program->done, num_ops, sizeof *program->done));
+    for (int slot = 0; slot < 2; slot++) {
+        LG_TRY_GOTO(lgi_calloc(&program->weights[slot],
+                               (size_t)lg_graph_num_micro_batches(lowered->graph), sizeof(double)));
+    }
     LG_TRY_GOTO(bind_ops(program));
     LG_TRY_GOTO(bind_lanes(program));
 out:
@@ -270,8 +275,27 @@ void lgi_program_destroy(lgi_program *program)
     lgi_free(program->lanes);
     lgi_free(program->ops);
     lgi_free(program->done);
+    lgi_free(program->weights[0]);
+    lgi_free(program->weights[1]);
     lgi_free(program->pool);
     lgi_free(program);
+}
+
+void lgi_program_set_input(lgi_program *program, const lgi_step_input *input)
+{
+    const int slot = (int)(input->step.number & 1);
+    const lg_graph *graph = program->lowered->graph;
+    const double num_samples = (double)lg_graph_options(graph)->num_samples;
+    lgi_step_input *own = &program->inputs[slot];
+    *own = *input;
+    for (int i = 0; i < lg_graph_num_micro_batches(graph); i++) {
+        program->weights[slot][i] =
+            input->weights != NULL ? input->weights[i]
+                                   : (double)lg_graph_micro_batch_samples(graph, i) / num_samples;
+    }
+    own->weights = program->weights[slot];
+    own->full_scale = input->full_scale > 0.0 ? input->full_scale : 1.0;
+    own->base_batch = input->base_batch > 0.0 ? input->base_batch : num_samples;
 }
 
 /* --- running one op --------------------------------------------------------------------------------------------------- */
@@ -287,19 +311,41 @@ static void *operand_pointer(const lg_op_info *op, void *const *pointers, lg_rol
     return NULL;
 }
 
+/* The ratio of norms that LARS and LARC put before gradient and decay. */
+static double trust_ratio(const lgi_lowered *lowered, const lgi_step_input *input, int width,
+                          const lgi_update *update)
+{
+    const struct lgi_device_ops *ops = lowered->device->ops;
+    const double weight_squares =
+        ops->sum_squares(lowered->device, width, update->num_elems, update->param);
+    const double grad_squares =
+        ops->sum_squares(lowered->device, width, update->num_elems, update->grad);
+    return lg_optim_trust_ratio(input->optim, update->lr, update->weight_decay,
+                                sqrt(weight_squares), fabs(update->clip) * sqrt(grad_squares));
+}
+
+/* `rate`: NULL without statistics. */
 static void run_param_update(const lgi_program *program, const lgi_step_input *input,
                              const lg_op_info *op, void *const *pointers, int width,
-                             int param_operand, double clip)
+                             int param_operand, double clip, const lg_rate *rate)
 {
     const lgi_lowered *lowered = program->lowered;
     const lg_operand *operand = &op->operands[param_operand];
     const lg_value_info *value = lg_graph_value(lowered->graph, operand->value);
-    const lg_optim_numbers numbers =
-        lg_optim_step_numbers(input->optim, lg_model_param(lowered->model, value->idx),
-                              input->step.number, input->num_steps);
+    const lg_param_info *param = lg_model_param(lowered->model, value->idx);
+    lg_optim_numbers numbers =
+        lg_optim_step_numbers(input->optim, param, input->step.number, input->num_steps);
+    if (rate != NULL) {
+        numbers.lr = rate->lr;
+        numbers.update_number = (int64_t)rate->update_number;
+    } else {
+        numbers.lr *= lg_optim_fixed_factor(input->optim, lgi_step_scale(program, input));
+    }
     lgi_update update;
     memset(&update, 0, sizeof update);
-    update.rule = numbers.rule == LG_OPTIM_ADAMW ? LGI_UPDATE_ADAMW : LGI_UPDATE_SGD;
+    update.rule = numbers.rule == LG_OPTIM_ADAMW  ? LGI_UPDATE_ADAMW
+                  : numbers.rule == LG_OPTIM_LAMB ? LGI_UPDATE_LAMB
+                                                  : LGI_UPDATE_SGD;
     update.num_elems = value->bytes / (int64_t)lowered->device->ops->real_bytes;
     update.param = pointers[param_operand];
     update.grad = operand_pointer(op, pointers, LG_ROLE_DPARAM, operand->idx);
@@ -316,6 +362,15 @@ static void run_param_update(const lgi_program *program, const lgi_step_input *i
     update.beta2 = numbers.beta2;
     update.epsilon = numbers.epsilon;
     update.step_number = numbers.update_number;
+    update.trust_ratio = 1.0;
+    update.is_adapted = lg_optim_is_adapted(input->optim, param);
+    if (update.is_adapted && update.rule == LGI_UPDATE_SGD) {
+        update.trust_ratio = trust_ratio(lowered, input, width, &update);
+    }
+    if (numbers.rule == LG_OPTIM_LARS) { /* You et al.: the learning rate is inside the momentum */
+        update.trust_ratio *= update.lr;
+        update.lr = 1.0;
+    }
     lowered->device->ops->update(lowered->device, width, &update);
 }
 
@@ -343,10 +398,17 @@ static void run_update(const lgi_program *program, const lgi_step_input *input,
                        const lg_op_info *op, void *const *pointers, int width)
 {
     const double *clip = operand_pointer(op, pointers, LG_ROLE_CLIP, 0);
+    const lg_rate *rates = operand_pointer(op, pointers, LG_ROLE_RATE, 0);
     for (int i = 0; i < op->num_operands; i++) {
-        if (op->operands[i].role == LG_ROLE_PARAM) {
-            run_param_update(program, input, op, pointers, width, i, clip != NULL ? clip[0] : 1.0);
+        if (op->operands[i].role != LG_ROLE_PARAM) {
+            continue;
         }
+        const lg_rate *rate = lgi_rate_of(program, op, i, rates);
+        if (rate != NULL && rate->is_skipped != 0.0) {
+            return; /* all of a layer is skipped, running statistics too */
+        }
+        run_param_update(program, input, op, pointers, width, i, clip != NULL ? clip[0] : 1.0,
+                         rate);
     }
     if (operand_pointer(op, pointers, LG_ROLE_STATE, 0) != NULL) {
         run_statistics(program, op, pointers);
@@ -364,31 +426,35 @@ static void run_grad_add(const lgi_program *program, const lg_op_info *op, void 
                           last);
 }
 
-/* Sum of squares of the layer's gradients, parameter by parameter. */
+/* Sum of squares of the layer's whole gradients, parameter by parameter; with statistics each by itself. */
 static void run_stat(const lgi_program *program, const lg_op_info *op, void *const *pointers,
                      int width)
 {
     lgi_device *device = program->lowered->device;
-    double sum = 0.0;
-    double *out = NULL;
-    for (int i = 0; i < op->num_operands; i++) {
-        const lg_value_info *value = lg_graph_value(program->lowered->graph, op->operands[i].value);
-        if (op->operands[i].role == LG_ROLE_DPARAM) {
-            sum += device->ops->sum_squares(
-                device, width, value->bytes / (int64_t)device->ops->real_bytes, pointers[i]);
-        } else {
-            out = pointers[i];
-        }
+    const lg_graph *graph = program->lowered->graph;
+    const bool is_by_param = lg_graph_options(graph)->has_grad_stats;
+    const int last = op->num_operands - 1;
+    double *out = pointers[last];
+    memset(out, 0, (size_t)lg_graph_value(graph, op->operands[last].value)->bytes);
+    for (int i = 0; i < last; i++) {
+        const lg_value_info *value = lg_graph_value(graph, op->operands[i].value);
+        out[is_by_param ? op->operands[i].idx : 0] += device->ops->sum_squares(
+            device, width, value->bytes / (int64_t)device->ops->real_bytes, pointers[i]);
     }
-    *out = sum;
 }
 
 /* Writes the factor on all gradients, then their norm. */
-static void run_clip(const lgi_step_input *input, const lg_op_info *op, void *const *pointers)
+static void run_clip(const lgi_program *program, const lgi_step_input *input, const lg_op_info *op,
+                     void *const *pointers)
 {
     double sum = 0.0;
     for (int i = 0; i < op->num_operands - 1; i++) {
-        sum += *(const double *)pointers[i];
+        const int64_t bytes = lg_graph_value(program->lowered->graph, op->operands[i].value)->bytes;
+        double of_layer = 0.0;
+        for (int64_t k = 0; k < bytes / (int64_t)sizeof(double); k++) {
+            of_layer += ((const double *)pointers[i])[k];
+        }
+        sum += of_layer;
     }
     double *clip = pointers[op->num_operands - 1];
     clip[0] = lg_optim_clip_factor(input->optim, sum);
@@ -415,10 +481,17 @@ lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
         run_grad_add(program, op, pointers, bound->width);
         return LG_OK;
     case LG_OP_GRAD_STAT:
-        run_stat(program, op, pointers, bound->width);
+        if (op->micro_batch >= 0) {
+            lgi_run_micro_stat(program, input, op, pointers, bound->width);
+        } else {
+            run_stat(program, op, pointers, bound->width);
+        }
+        return LG_OK;
+    case LG_OP_RATE:
+        lgi_run_rate(program, input, op, pointers);
         return LG_OK;
     case LG_OP_GRAD_CLIP:
-        run_clip(input, op, pointers);
+        run_clip(program, input, op, pointers);
         return LG_OK;
     case LG_OP_UPDATE:
         run_update(program, input, op, pointers, bound->width);

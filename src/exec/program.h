@@ -16,6 +16,10 @@ typedef struct lgi_step_input {
     lgi_step step; /* `inputs` must stay valid until the step has returned */
     const lg_optim_opts *optim;
     int64_t num_steps; /* of the whole training: the schedule's T */
+    double full_scale; /* S of a full step; 0: 1 */
+    double base_batch; /* in samples; 0: the step's own */
+    const double
+        *weights; /* by micro-batch: its part of the step's weight, copied; NULL: by samples */
 } lgi_step_input;
 
 /* "op `op` of step (own step - distance) has ended". */
@@ -58,7 +62,11 @@ typedef struct lgi_program {
     int64_t next_step;        /* the step to come */
     bool has_lag;             /* some op runs in the next step */
     lgi_step_input inputs[2]; /* by step mod 2 */
+    double *weights[2];       /* by step mod 2, by micro-batch; what `inputs` point to */
 } lgi_program;
+
+/* Takes over what the run of a step needs. */
+void lgi_program_set_input(lgi_program *program, const lgi_step_input *input);
 
 /* Lifetime: `lowered`, `plan` and the arena (plan->peak_bytes[0] bytes) must outlive the program. */
 LG_NODISCARD lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered,

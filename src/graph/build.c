@@ -423,6 +423,11 @@ static lg_status allocate_persistent(struct builder *b)
     LG_TRY(calloc_ints(&b->slot_values, num_ranks * num_params * LG_MAX_SLOTS));
     LG_TRY(calloc_ints(&b->use_grad_values, num_uses));
     LG_TRY(lgi_calloc(&b->is_use_grad_written, num_uses, sizeof(bool)));
+    LG_TRY(calloc_ints(&b->micro_grads, num_uses));
+    LG_TRY(calloc_ints(&b->stat_after, (size_t)b->num_layers));
+    LG_TRY(calloc_ints(&b->stat_sums, num_ranks * (size_t)b->num_layers));
+    LG_TRY(calloc_ints(&b->rate_states, num_ranks * (size_t)b->num_layers));
+    LG_TRY(calloc_ints(&b->rates, num_ranks * (size_t)b->num_layers));
     return calloc_ints(&b->state_values, num_ranks * (size_t)lg_model_num_states(b->model));
 }
 
@@ -446,6 +451,11 @@ static void release(struct builder *b)
     lgi_free(b->slot_values);
     lgi_free(b->use_grad_values);
     lgi_free(b->is_use_grad_written);
+    lgi_free(b->micro_grads);
+    lgi_free(b->stat_after);
+    lgi_free(b->stat_sums);
+    lgi_free(b->rate_states);
+    lgi_free(b->rates);
     lgi_free(b->state_values);
 }
 

@@ -109,12 +109,45 @@ static lg_status add_input_grads(struct builder *b, int layer, const lgi_layer_f
     return LG_OK;
 }
 
+static int use_of(const struct builder *b, int layer, int param_idx)
+{
+    const struct param_use use = {layer, param_idx};
+    return lgi_builder_use_index(b, lgi_builder_rank(b, layer), &use);
+}
+
+/*
+ * With statistics, the first micro-batch's gradients are written where they add up; each later one gets values of its own,
+ * from which GRAD_STAT adds them.
+ */
+static lg_status add_micro_grads(struct builder *b, int layer)
+{
+    const lg_layer_info *info = lg_model_layer(b->model, layer);
+    for (int i = 0; b->graph->opts.has_grad_stats && i < info->num_params; i++) {
+        const int use = use_of(b, layer, i);
+        const lg_value_info *sum = &b->graph->values[b->use_grad_values[use]];
+        const lgi_layout layout = {sum->layout, sum->bytes};
+        b->micro_grads[use] = -1;
+        if (b->is_use_grad_written[use]) {
+            LG_TRY(lgi_builder_add_value(b, LG_VALUE_MICRO_GRAD, layer, b->micro_batch, sum->rank,
+                                         layout, &b->micro_grads[use], "micro_grad(%s,%s,%d)",
+                                         lg_model_param(b->model, info->params[i])->name,
+                                         info->name, b->micro_batch));
+            b->graph->values[b->micro_grads[use]].idx = info->params[i];
+        }
+    }
+    return LG_OK;
+}
+
 static void add_param_grad_operands(struct builder *b, int layer)
 {
     const lg_layer_info *info = lg_model_layer(b->model, layer);
     for (int i = 0; i < info->num_params; i++) {
-        const int use =
-            (lgi_builder_rank(b, layer) * b->num_layers + layer) * LG_MAX_LAYER_PARAMS + i;
+        const int use = use_of(b, layer, i);
+        if (b->graph->opts.has_grad_stats && b->micro_grads[use] >= 0) {
+            (void)lgi_builder_add_operand(b, b->micro_grads[use], LG_ROLE_DPARAM, i,
+                                          LG_ACCESS_WRITE);
+            continue;
+        }
         (void)lgi_builder_add_operand(b, b->use_grad_values[use], LG_ROLE_DPARAM, i,
                                       b->is_use_grad_written[use] ? LG_ACCESS_READ_WRITE
                                                                   : LG_ACCESS_WRITE);
@@ -159,6 +192,9 @@ static lg_status build_input_grad(struct builder *b, int layer, int dy)
     LG_TRY(lgi_builder_read_inputs(b, layer, phase->reads_inputs, inputs));
     LG_TRY(lgi_builder_read_params(b, layer, facts->param_input_grad, phase->reads_params, params));
     LG_TRY(add_input_grads(b, layer, facts, grads));
+    if (facts->is_joint) {
+        LG_TRY(add_micro_grads(b, layer));
+    }
     lgi_builder_start_op(b, LG_OP_INPUT_GRAD, layer, b->micro_batch, lgi_builder_rank(b, layer));
     const int read = lgi_builder_add_operand(b, dy, LG_ROLE_DY, 0, LG_ACCESS_READ);
     add_gradient_operands(b, layer, phase, inputs, params);
@@ -195,6 +231,7 @@ static lg_status build_weight_grad(struct builder *b, int layer, int dy)
     int params[LG_MAX_LAYER_PARAMS];
     LG_TRY(lgi_builder_read_inputs(b, layer, phase->reads_inputs, inputs));
     LG_TRY(lgi_builder_read_params(b, layer, facts->param, phase->reads_params, params));
+    LG_TRY(add_micro_grads(b, layer));
     lgi_builder_start_op(b, LG_OP_WEIGHT_GRAD, layer, b->micro_batch, lgi_builder_rank(b, layer));
     (void)lgi_builder_add_operand(b, dy, LG_ROLE_DY, 0, LG_ACCESS_READ);
     add_gradient_operands(b, layer, phase, inputs, params);
@@ -239,7 +276,10 @@ lg_status lgi_build_backward(struct builder *b, int layer)
     } else if (wants_input_grad || facts->is_joint) {
         LG_TRY(build_input_grad(b, layer, dy));
     }
-    return info->num_params > 0 && !facts->is_joint ? build_weight_grad(b, layer, dy) : LG_OK;
+    if (info->num_params > 0 && !facts->is_joint) {
+        LG_TRY(build_weight_grad(b, layer, dy));
+    }
+    return b->graph->opts.has_grad_stats ? lgi_build_micro_stats(b, layer) : LG_OK;
 }
 
 lg_status lgi_build_loss(struct builder *b)

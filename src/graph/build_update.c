@@ -13,14 +13,13 @@
 #include "base/check.h"
 #include "graph/builder.h"
 
-static bool owns_param(const struct builder *b, int layer, int param_idx)
+bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx)
 {
     const lg_layer_info *info = lg_model_layer(b->model, layer);
     return lg_model_param(b->model, info->params[param_idx])->owner_layer == layer;
 }
 
-/* The layers that use `param`, in layer order; room for all layers. Returns how many. */
-static int find_uses(const struct builder *b, int param, struct param_use *uses)
+int lgi_builder_find_uses(const struct builder *b, int param, struct param_use *uses)
 {
     int num_uses = 0;
     for (int layer = 0; layer < b->num_layers; layer++) {
@@ -35,7 +34,7 @@ static int find_uses(const struct builder *b, int param, struct param_use *uses)
     return num_uses;
 }
 
-static int use_index(const struct builder *b, int rank, const struct param_use *use)
+int lgi_builder_use_index(const struct builder *b, int rank, const struct param_use *use)
 {
     return (rank * b->num_layers + use->layer) * LG_MAX_LAYER_PARAMS + use->param_idx;
 }
@@ -60,7 +59,7 @@ static lg_status build_param(struct builder *b, int param, int rank, const struc
     const int cell = rank * b->num_params + param;
     lgi_layout layout = {0, 0};
     for (int i = 0; i < num_uses; i++) {
-        if (owns_param(b, uses[i].layer, uses[i].param_idx)) {
+        if (lgi_builder_owns_param(b, uses[i].layer, uses[i].param_idx)) {
             layout = b->facts[uses[i].layer].param[uses[i].param_idx];
         }
     }
@@ -78,7 +77,7 @@ static lg_status build_param(struct builder *b, int param, int rank, const struc
     }
     for (int i = 0; i < num_uses; i++) {
         const int layer = uses[i].layer;
-        int *use_grad = &b->use_grad_values[use_index(b, rank, &uses[i])];
+        int *use_grad = &b->use_grad_values[lgi_builder_use_index(b, rank, &uses[i])];
         if (rank % b->num_pipeline_ranks != b->pipeline_rank[layer]) {
             continue;
         }
@@ -118,7 +117,7 @@ lg_status lgi_build_persistent(struct builder *b)
     for (int rank = 0; rank < b->num_ranks; rank++) {
         const int pipeline_rank = rank % b->num_pipeline_ranks;
         for (int param = 0; param < b->num_params; param++) {
-            const int num_uses = find_uses(b, param, uses);
+            const int num_uses = lgi_builder_find_uses(b, param, uses);
             if (is_used_on(b, uses, num_uses, pipeline_rank)) {
                 LG_TRY_GOTO(build_param(b, param, rank, uses, num_uses));
             }
@@ -134,6 +133,9 @@ lg_status lgi_build_persistent(struct builder *b)
                                    "state", info->name));
             }
         }
+    }
+    if (b->graph->opts.has_grad_stats) {
+        LG_TRY_GOTO(lgi_build_stat_values(b));
     }
 out:
     lgi_free(uses);
@@ -154,7 +156,7 @@ static lg_status add_uses(struct builder *b, int param, const struct param_use *
     }
     for (int i = 0; i < num_uses; i++) {
         const int use_rank = lgi_builder_rank(b, uses[i].layer);
-        int value = b->use_grad_values[use_index(b, use_rank, &uses[i])];
+        int value = b->use_grad_values[lgi_builder_use_index(b, use_rank, &uses[i])];
         LG_TRY(lgi_builder_bring(b, value, rank, &value));
         const lg_operand operand = {value, LG_ROLE_DY, i, LG_ACCESS_READ};
         operands[i] = operand;
@@ -168,6 +170,17 @@ static lg_status add_uses(struct builder *b, int param, const struct param_use *
     b->op.num_operands = num_uses + 1;
     lgi_builder_set_work_from_operands(b);
     return lgi_builder_finish_op(b);
+}
+
+static void add_stat_sum(struct builder *b, int layer, int rank)
+{
+    const int stat_sum =
+        b->graph->opts.has_grad_stats ? b->stat_sums[rank * b->num_layers + layer] : -1;
+    if (stat_sum >= 0) {
+        (void)lgi_builder_add_operand(b, stat_sum, LG_ROLE_STAT_SUM, layer, LG_ACCESS_READ_WRITE);
+        b->op.message_bytes += b->graph->values[stat_sum].bytes;
+        b->op.traffic_bytes += (double)b->graph->values[stat_sum].bytes;
+    }
 }
 
 /* The replicas' gradients of one layer on one pipeline rank, in chunks. `params`: their ids. */
@@ -198,19 +211,21 @@ static lg_status reduce_layer(struct builder *b, int layer, int pipeline_rank, c
                     b, b->param_grad_values[rank * b->num_params + params[i]], LG_ROLE_DPARAM, i,
                     LG_ACCESS_READ_WRITE);
             }
+            if (chunk == num_chunks - 1) { /* the layer's statistics travel with its gradient */
+                add_stat_sum(b, layer, rank);
+            }
             LG_TRY(lgi_builder_finish_op(b));
         }
     }
     return LG_OK;
 }
 
-/* The parameters that `layer` owns and that a pipeline rank holds. */
-static int params_on(const struct builder *b, int layer, int pipeline_rank, int *params)
+int lgi_builder_params_on(const struct builder *b, int layer, int pipeline_rank, int *params)
 {
     const lg_layer_info *info = lg_model_layer(b->model, layer);
     int num = 0;
     for (int i = 0; i < info->num_params; i++) {
-        if (owns_param(b, layer, i) &&
+        if (lgi_builder_owns_param(b, layer, i) &&
             b->param_values[pipeline_rank * b->num_params + info->params[i]] >= 0) {
             params[num++] = info->params[i];
         }
@@ -225,7 +240,7 @@ static lg_status build_sums(struct builder *b)
     LG_TRY(lgi_calloc(&uses, (size_t)b->num_layers * LG_MAX_LAYER_PARAMS, sizeof *uses));
     for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
         for (int param = 0; param < b->num_params; param++) {
-            const int num_uses = find_uses(b, param, uses);
+            const int num_uses = lgi_builder_find_uses(b, param, uses);
             for (int p = 0; num_uses > 1 && p < b->num_pipeline_ranks; p++) {
                 if (is_used_on(b, uses, num_uses, p)) {
                     LG_TRY_GOTO(
@@ -237,7 +252,7 @@ static lg_status build_sums(struct builder *b)
     for (int layer = b->num_layers - 1; b->graph->num_replicas > 1 && layer >= 0; layer--) {
         for (int p = 0; p < b->num_pipeline_ranks; p++) {
             int params[LG_MAX_LAYER_PARAMS];
-            const int num_params = params_on(b, layer, p, params);
+            const int num_params = lgi_builder_params_on(b, layer, p, params);
             if (num_params > 0) {
                 LG_TRY_GOTO(reduce_layer(b, layer, p, params, num_params));
             }
@@ -249,27 +264,6 @@ out:
 }
 
 /* --- clipping ------------------------------------------------------------------------------------------------------------ */
-
-/* The sum of squares of what `layer` owns, on its own rank. */
-static lg_status build_stat(struct builder *b, int layer, int *out)
-{
-    const lgi_layout scalar = {0, (int64_t)sizeof(double)};
-    const lg_layer_info *info = lg_model_layer(b->model, layer);
-    const int rank = lgi_builder_rank(b, layer);
-    LG_TRY(lgi_builder_add_value(b, LG_VALUE_SCALAR, layer, -1, rank, scalar, out, "stat(%s)",
-                                 info->name));
-    lgi_builder_start_op(b, LG_OP_GRAD_STAT, layer, -1, rank);
-    for (int i = 0; i < info->num_params; i++) {
-        if (owns_param(b, layer, i)) {
-            (void)lgi_builder_add_operand(
-                b, b->param_grad_values[rank * b->num_params + info->params[i]], LG_ROLE_DPARAM, i,
-                LG_ACCESS_READ);
-        }
-    }
-    (void)lgi_builder_add_operand(b, *out, LG_ROLE_STAT, 0, LG_ACCESS_WRITE);
-    lgi_builder_set_work_from_operands(b);
-    return lgi_builder_finish_op(b);
-}
 
 /* The factor on one rank, from all layers' sums in layer order. `stats` by running number. */
 static lg_status build_clip(struct builder *b, int rank, const int *stats, int num_stats, int *out)
@@ -294,9 +288,8 @@ static lg_status build_clip(struct builder *b, int rank, const int *stats, int n
     return status;
 }
 
-/* Brings the stats of one rank to another in one message; replaces them in `stats`. */
-static lg_status bring_stats(struct builder *b, int from_rank, int to_rank, const int *own,
-                             int num_stats, int *stats)
+lg_status lgi_builder_bring_stats(struct builder *b, const char *what, int from_rank, int to_rank,
+                                  const int *own, int num_stats, int *stats)
 {
     int *values = NULL;
     int *copies = NULL;
@@ -318,7 +311,7 @@ static lg_status bring_stats(struct builder *b, int from_rank, int to_rank, cons
                      "clipping over ranks: %d layers with parameters on rank %d, more than %d", num,
                      from_rank, LGI_MAX_OPERANDS));
     }
-    LG_TRY_GOTO(lgi_builder_send_values(b, "stats", values, num, to_rank, copies));
+    LG_TRY_GOTO(lgi_builder_send_values(b, what, values, num, to_rank, copies));
     for (int i = 0, k = 0; i < num_stats; i++) {
         if (b->graph->values[own[i]].rank == from_rank) {
             stats[i] = copies[k++];
@@ -330,34 +323,45 @@ out:
     return status;
 }
 
-/* *clips: by rank. */
-static lg_status build_clipping(struct builder *b, int *clips)
+/* The sums of squares of the replica's whole gradients, by layer; -1: the layer owns no parameters. */
+static lg_status build_stats(struct builder *b, int *stats)
+{
+    for (int layer = 0; layer < b->num_layers; layer++) {
+        int params[LG_MAX_LAYER_PARAMS];
+        stats[layer] = -1;
+        if (b->pipeline_rank[layer] >= 0 &&
+            lgi_builder_params_on(b, layer, b->pipeline_rank[layer], params) > 0) {
+            LG_TRY(lgi_build_stat(b, layer, &stats[layer]));
+        }
+    }
+    return LG_OK;
+}
+
+/* *clips: by rank; those of the replica under construction. */
+static lg_status build_clipping(struct builder *b, const int *layer_stats, int *clips)
 {
     lg_status status = LG_OK;
     int *own = NULL;
     int *stats = NULL;
+    int num_stats = 0;
     LG_TRY_GOTO(lgi_calloc(&own, (size_t)b->num_layers, sizeof *own));
     LG_TRY_GOTO(lgi_calloc(&stats, (size_t)b->num_layers, sizeof *stats));
-    for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
-        int num_stats = 0;
-        for (int layer = 0; layer < b->num_layers; layer++) {
-            int params[LG_MAX_LAYER_PARAMS];
-            if (b->pipeline_rank[layer] >= 0 &&
-                params_on(b, layer, b->pipeline_rank[layer], params) > 0) {
-                LG_TRY_GOTO(build_stat(b, layer, &own[num_stats++]));
+    for (int layer = 0; layer < b->num_layers; layer++) {
+        if (layer_stats[layer] >= 0) {
+            own[num_stats++] = layer_stats[layer];
+        }
+    }
+    for (int p = 0; p < b->num_pipeline_ranks; p++) {
+        const int rank = b->replica * b->num_pipeline_ranks + p;
+        memcpy(stats, own, (size_t)num_stats * sizeof *own);
+        for (int q = 0; q < b->num_pipeline_ranks; q++) {
+            if (q != p) {
+                LG_TRY_GOTO(lgi_builder_bring_stats(b, "stats",
+                                                    b->replica * b->num_pipeline_ranks + q, rank,
+                                                    own, num_stats, stats));
             }
         }
-        for (int p = 0; p < b->num_pipeline_ranks; p++) {
-            const int rank = b->replica * b->num_pipeline_ranks + p;
-            memcpy(stats, own, (size_t)num_stats * sizeof *own);
-            for (int q = 0; q < b->num_pipeline_ranks; q++) {
-                if (q != p) {
-                    LG_TRY_GOTO(bring_stats(b, b->replica * b->num_pipeline_ranks + q, rank, own,
-                                            num_stats, stats));
-                }
-            }
-            LG_TRY_GOTO(build_clip(b, rank, stats, num_stats, &clips[rank]));
-        }
+        LG_TRY_GOTO(build_clip(b, rank, stats, num_stats, &clips[rank]));
     }
 out:
     lgi_free(own);
@@ -376,14 +380,14 @@ static lg_status build_update(struct builder *b, int layer, int pipeline_rank, i
     const int num_micro_batches = b->graph->num_micro_batches / b->graph->num_replicas;
     int params[LG_MAX_LAYER_PARAMS];
     lg_operand *operands = NULL;
-    if (params_on(b, layer, pipeline_rank, params) == 0 && num_states == 0) {
+    if (lgi_builder_params_on(b, layer, pipeline_rank, params) == 0 && num_states == 0) {
         return LG_OK;
     }
     LG_TRY(lgi_calloc(&operands, (size_t)(LGI_MAX_OPERANDS + num_micro_batches), sizeof *operands));
     lgi_builder_start_op(b, LG_OP_UPDATE, layer, -1, rank);
     for (int i = 0; i < info->num_params; i++) {
         const int cell = rank * b->num_params + info->params[i];
-        if (!owns_param(b, layer, i) || b->param_values[cell] < 0) {
+        if (!lgi_builder_owns_param(b, layer, i) || b->param_values[cell] < 0) {
             continue;
         }
         (void)lgi_builder_add_operand(b, b->param_values[cell], LG_ROLE_PARAM, i,
@@ -402,6 +406,10 @@ static lg_status build_update(struct builder *b, int layer, int pipeline_rank, i
     }
     if (clip >= 0) {
         (void)lgi_builder_add_operand(b, clip, LG_ROLE_CLIP, 0, LG_ACCESS_READ);
+    }
+    const int rates = b->rates[rank * b->num_layers + layer];
+    if (rates >= 0) {
+        (void)lgi_builder_add_operand(b, rates, LG_ROLE_RATE, 0, LG_ACCESS_READ);
     }
     memcpy(operands, b->operands, (size_t)b->op.num_operands * sizeof *operands);
     for (int i = 0; num_states > 0 && i < num_micro_batches; i++) {
@@ -422,13 +430,23 @@ lg_status lgi_build_after_gradients(struct builder *b)
 {
     lg_status status = LG_OK;
     int *clips = NULL;
+    int *stats = NULL;
     LG_TRY(lgi_calloc(&clips, (size_t)b->num_ranks, sizeof *clips));
     for (int rank = 0; rank < b->num_ranks; rank++) {
         clips[rank] = -1;
     }
+    LG_TRY_GOTO(lgi_calloc(&stats, (size_t)b->num_layers, sizeof *stats));
     LG_TRY_GOTO(build_sums(b));
-    if (b->graph->opts.has_clipping) {
-        LG_TRY_GOTO(build_clipping(b, clips));
+    for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
+        if (b->graph->opts.has_clipping || b->graph->opts.has_grad_stats) {
+            LG_TRY_GOTO(build_stats(b, stats));
+        }
+        if (b->graph->opts.has_clipping) {
+            LG_TRY_GOTO(build_clipping(b, stats, clips));
+        }
+        if (b->graph->opts.has_grad_stats) {
+            LG_TRY_GOTO(lgi_build_rates(b, stats));
+        }
     }
     for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
         for (int layer = 0; layer < b->num_layers; layer++) {
@@ -440,5 +458,6 @@ lg_status lgi_build_after_gradients(struct builder *b)
     }
 out:
     lgi_free(clips);
+    lgi_free(stats);
     return status;
 }

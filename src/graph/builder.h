@@ -68,7 +68,14 @@ struct builder {
         use_grad_values; /* (rank * num_layers + layer) * LG_MAX_LAYER_PARAMS + param_idx: where the layer's gradient
                                  adds up; the parameter's own, or that of this use if the parameter is tied */
     bool *is_use_grad_written; /* the same index */
-    int *state_values;         /* rank * num_states + state */
+    int *
+        micro_grads; /* the same index: the micro-batch's own gradient, if it is not written there directly */
+    int *
+        stat_after; /* by layer: the layer whose backward makes the last gradient of its parameters; -1: none */
+    int *stat_sums;    /* rank * num_layers + layer: STAT; -1: none */
+    int *rate_states;  /* the same: RATE_STATE */
+    int *rates;        /* the same: RATE of the layer, or of all layers */
+    int *state_values; /* rank * num_states + state */
 
     /* the op under construction */
     lg_operand operands[LGI_MAX_OPERANDS];
@@ -123,7 +130,28 @@ LG_NODISCARD lg_status lgi_builder_read_params(struct builder *b, int layer,
                                                int *values);
 int lgi_builder_stash(const struct builder *b, int micro_batch, int layer, int stash);
 
+/* build_stat.c: gradient statistics and rates. */
+LG_NODISCARD lg_status lgi_build_stat_values(struct builder *b);
+/* After the backward of `layer`: the GRAD_STATs of this micro-batch whose gradients are there now. */
+LG_NODISCARD lg_status lgi_build_micro_stats(struct builder *b, int layer);
+/* The sums of squares of what `layer` owns, on its own rank: one number, or with statistics one by parameter. */
+LG_NODISCARD lg_status lgi_build_stat(struct builder *b, int layer, int *out);
+/* RATE ops of the replica under construction. `stats`: by layer, -1: owns no parameters. */
+LG_NODISCARD lg_status lgi_build_rates(struct builder *b, const int *stats);
+
 /* build_update.c */
+
+/* The layers that use `param`, in layer order; room for all layers. Returns how many. */
+int lgi_builder_find_uses(const struct builder *b, int param, struct param_use *uses);
+bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx);
+/* Position of a use in use_grad_values and the like. */
+int lgi_builder_use_index(const struct builder *b, int rank, const struct param_use *use);
+/* Brings the values of one rank among `own` to another in one message; replaces them in `values`. */
+LG_NODISCARD lg_status lgi_builder_bring_stats(struct builder *b, const char *what, int from_rank,
+                                               int to_rank, const int *own, int num_values,
+                                               int *values);
+/* The parameters that `layer` owns and that a pipeline rank holds. */
+int lgi_builder_params_on(const struct builder *b, int layer, int pipeline_rank, int *params);
 LG_NODISCARD lg_status lgi_build_persistent(struct builder *b);
 LG_NODISCARD lg_status lgi_build_after_gradients(struct builder *b);
 

@@ -32,6 +32,8 @@ const char *lg_value_kind_name(lg_value_kind kind)
         [LG_VALUE_STASH] = "stash",           [LG_VALUE_LOSS] = "loss",
         [LG_VALUE_SCALAR] = "scalar",         [LG_VALUE_PARAM] = "param",
         [LG_VALUE_PARAM_GRAD] = "param_grad", [LG_VALUE_SLOT] = "slot",
+        [LG_VALUE_MICRO_GRAD] = "micro_grad", [LG_VALUE_STAT] = "stat",
+        [LG_VALUE_RATE_STATE] = "rate_state", [LG_VALUE_RATE] = "rate",
         [LG_VALUE_STATE] = "state",
     };
     return names[kind];

@@ -45,6 +45,8 @@ double lg_optim_lr(const lg_optim_opts *opts, int64_t step, int64_t num_steps)
         return opts->lr * (1.0 - p * (1.0 - min));
     case LG_SCHEDULE_COSINE:
         return opts->lr * (min + (1.0 - min) * 0.5 * (1.0 + cos(3.14159265358979323846 * p)));
+    case LG_SCHEDULE_EXPONENTIAL:
+        return opts->lr * pow(min, p);
     case LG_SCHEDULE_STEP:
         return opts->lr * step_decay(opts, step, num_steps);
     case LG_SCHEDULE_CONSTANT:

@@ -17,6 +17,13 @@ static const char *const data_kinds[] = {LG_DATA_KIND_LIST(CHOICE_TEXT) NULL};
 static const char *const model_kinds[] = {LG_MODEL_KIND_LIST(CHOICE_TEXT) NULL};
 static const char *const optim_rules[] = {LG_OPTIM_RULE_LIST(CHOICE_TEXT) NULL};
 static const char *const schedules[] = {LG_SCHEDULE_LIST(CHOICE_TEXT) NULL};
+static const char *const lr_scalings[] = {LG_LR_SCALING_LIST(CHOICE_TEXT) NULL};
+static const char *const warmups[] = {LG_WARMUP_LIST(CHOICE_TEXT) NULL};
+static const char *const warmup_budgets[] = {LG_WARMUP_BUDGET_LIST(CHOICE_TEXT) NULL};
+static const char *const groupings[] = {LG_GROUPING_LIST(CHOICE_TEXT) NULL};
+static const char *const rate_variants[] = {LG_RATE_VARIANT_LIST(CHOICE_TEXT) NULL};
+static const char *const schedule_bys[] = {LG_SCHEDULE_BY_LIST(CHOICE_TEXT) NULL};
+static const char *const skips[] = {LG_SKIP_LIST(CHOICE_TEXT) NULL};
 static const char *const cost_sources[] = {LG_COST_SOURCE_LIST(CHOICE_TEXT) NULL};
 #undef CHOICE_TEXT
 static const char *const strategies[] = {
@@ -108,19 +115,32 @@ static const lgi_field fields[] = {
 
     CHOICE(optim, rule, "sgd", optim_rules, "Update rule."),
     NUMBER(optim, lr, "", "0.1", 0, 1e6, "Highest learning rate."),
-    NUMBER(optim, momentum, "", "0.9", 0, 0.999999, "sgd: momentum."),
-    SWITCH(optim, nesterov, "false", "sgd: Nesterov's form of momentum."),
-    NUMBER(optim, weight_decay, "", "0", 0, 1e6, "sgd: added to the gradient. adamw: decoupled, times the learning rate."),
+    NUMBER(optim, momentum, "", "0.9", 0, 0.999999, "sgd, lars, larc: momentum."),
+    SWITCH(optim, nesterov, "false", "sgd, lars, larc: Nesterov's form of momentum."),
+    NUMBER(optim, weight_decay, "", "0", 0, 1e6, "sgd, lars, larc: added to the gradient. adamw, lamb: decoupled, times the learning rate."),
     SWITCH(optim, decay_norm_and_bias, "false", "Weight decay also for biases and the parameters of norms."),
-    NUMBER(optim, beta1, "", "0.9", 0, 0.999999, "adamw: decay of the first moment."),
-    NUMBER(optim, beta2, "", "0.999", 0, 0.9999999, "adamw: decay of the second moment."),
-    NUMBER(optim, epsilon, "", "1e-8", 1e-16, 1, "adamw: added to the root of the second moment."),
+    NUMBER(optim, beta1, "", "0.9", 0, 0.999999, "adamw, lamb: decay of the first moment."),
+    NUMBER(optim, beta2, "", "0.999", 0, 0.9999999, "adamw, lamb: decay of the second moment."),
+    NUMBER(optim, epsilon, "", "1e-8", 1e-16, 1, "adamw, lamb: added to the root of the second moment."),
     NUMBER(optim, clip_norm, "", "0", 0, 1e6, "The gradient of the whole model is scaled down to at most this norm. 0: off."),
     CHOICE(optim, schedule, "constant", schedules, "Learning rate after the warm-up."),
-    NUMBER(optim, warmup_steps, "steps", "0", 0, 1e12, "Steps in which the learning rate rises to optim.lr."),
-    NUMBER(optim, min_lr_frac, "", "0", 0, 1, "linear, cosine: learning rate at the end, as a part of optim.lr."),
+    NUMBER(optim, warmup_steps, "steps", "0", 0, 1e12, "warmup=linear: steps (or iterations, see schedule_by) in which the learning rate rises to optim.lr."),
+    NUMBER(optim, min_lr_frac, "", "0", 0, 1, "linear, cosine, exponential: learning rate at the end, as a part of optim.lr."),
     NUMBER(optim, milestones, "", "0.5,0.75", 0, 1, "step: parts of the training after which the learning rate falls; rising."),
     NUMBER(optim, step_factor, "", "0.1", 0, 1, "step: factor on the learning rate at each milestone."),
+    CHOICE(optim, scaling, "none", lr_scalings, "How the learning rate follows the scale S = train.batch / base_batch. linear: times S. sqrt: times its root. adascale, lena: times a gain in [1, S] that the variance of the micro-batches' gradients gives."),
+    NUMBER(optim, base_batch, "samples", "0", 0, 1e9, "Batch that optim.lr is meant for. 0: that of a micro-batch."),
+    CHOICE(optim, warmup, "linear", warmups, "linear: over warmup_steps. layerwise: each group's own, which ends by itself as the group progresses (LENA)."),
+    NUMBER(optim, warmup_frac, "", "0.05", 0, 1, "warmup=layerwise: its length, as a part of warmup_budget."),
+    CHOICE(optim, warmup_budget, "iterations", warmup_budgets, "iterations: all iterations that a single worker would need, as published. run: what the group can progress in this run at its present gain, so that the warm-up is that part of the run at every S."),
+    CHOICE(optim, grouping, "auto", groupings, "What has a gain and a warm-up of its own. auto: network for adascale, else tensor."),
+    CHOICE(optim, variant, "paper", rate_variants, "Gains and layer-wise warm-up as published, or as in the program that LENA's authors released."),
+    NUMBER(optim, gain_epsilon, "", "1e-6", 0, 1e6, "lena: added above and below in the ratio that is the gain."),
+    CHOICE(optim, schedule_by, "step", schedule_bys, "What the schedule counts. iteration: scale-invariant iterations, the sum of the group's gains so far (AdaScale)."),
+    NUMBER(optim, total_iterations, "iterations", "0", 0, 1e15, "schedule_by=iteration: where the schedule ends, and training with it. 0: at train.steps times S, and training is not cut short."),
+    CHOICE(optim, skip, "step", skips, "With statistics, what a gradient that is not finite skips: the whole step's update, or that of its layer, which then waits for no other layer."),
+    SWITCH(optim, statistics, "false", "Observe gains and noise scales even where no learning rate depends on them."),
+    NUMBER(optim, trust_coefficient, "", "0.001", 1e-30, 1e6, "lars, larc: factor on the ratio of norms."),
 
     CHOICES(plan, strategy, "out-of-order", strategies, "What makes the order in which ops run. in-order: the textbook backward pass. out-of-order: weight gradients deferred or on a lane of their own, by costs and memory. The others are for pipelines (gpipe to dualpipe-v) and replicas (barrier to reverse-first-k), and compose: 1f1b+priority."),
     BYTES(plan, memory_bytes, "0", 0, MAX_BYTES, "The plan's arena may take at most this. 0: what the machine has."),

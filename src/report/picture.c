@@ -11,13 +11,13 @@
 
 /* Colours that people with colour blindness tell apart for the kinds that matter most (after Okabe and Ito). */
 static const lgi_class_look looks[LGI_NUM_CLASSES] = {
-    [LG_OP_FORWARD] = {"#2f7fc1", "#fff"},      [LG_OP_LOSS] = {"#3d4450", "#fff"},
-    [LG_OP_INPUT_GRAD] = {"#1a9a74", "#fff"},   [LG_OP_WEIGHT_GRAD] = {"#eda224", "#2b1d00"},
-    [LG_OP_GRAD_ADD] = {"#7cc7ee", "#06283a"},  [LG_OP_GRAD_STAT] = {"#c98bc0", "#2a0f26"},
-    [LG_OP_GRAD_CLIP] = {"#8e4f9e", "#fff"},    [LG_OP_ALL_REDUCE] = {"#d2552b", "#fff"},
-    [LG_OP_UPDATE] = {"#eee05a", "#2b2700"},    [LG_OP_SEND] = {"#a5673f", "#fff"},
-    [LG_OP_RECV] = {"#d19c7c", "#2a1507"},      [LG_OP_REORDER] = {"#a3a9b3", "#16181c"},
-    [LGI_CLASS_JOINT] = {"#7fa82d", "#101800"},
+    [LG_OP_FORWARD] = {"#2f7fc1", "#fff"},     [LG_OP_LOSS] = {"#3d4450", "#fff"},
+    [LG_OP_INPUT_GRAD] = {"#1a9a74", "#fff"},  [LG_OP_WEIGHT_GRAD] = {"#eda224", "#2b1d00"},
+    [LG_OP_GRAD_ADD] = {"#7cc7ee", "#06283a"}, [LG_OP_GRAD_STAT] = {"#c98bc0", "#2a0f26"},
+    [LG_OP_GRAD_CLIP] = {"#8e4f9e", "#fff"},   [LG_OP_RATE] = {"#b8437a", "#fff"},
+    [LG_OP_ALL_REDUCE] = {"#d2552b", "#fff"},  [LG_OP_UPDATE] = {"#eee05a", "#2b2700"},
+    [LG_OP_SEND] = {"#a5673f", "#fff"},        [LG_OP_RECV] = {"#d19c7c", "#2a1507"},
+    [LG_OP_REORDER] = {"#a3a9b3", "#16181c"},  [LGI_CLASS_JOINT] = {"#7fa82d", "#101800"},
 };
 
 const lgi_class_look *lgi_class_look_of(int class_idx)

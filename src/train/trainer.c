@@ -96,7 +96,17 @@ static lg_status check_opts(const lg_trainer_opts *opts)
         LG_FAIL(LG_INVALID_ARG, "memory budget: %" PRId64 " bytes, expected 0 or more",
                 opts->memory_bytes);
     }
-    return lg_optim_opts_check(&opts->optim);
+    LG_TRY(lg_optim_opts_check(&opts->optim));
+    const double base_batch =
+        lg_optim_base_batch(&opts->optim, opts->batch_samples, opts->num_micro_batches);
+    if (lg_optim_has_statistics(&opts->optim) && opts->num_micro_batches == 1 &&
+        (double)opts->batch_samples != base_batch) {
+        LG_FAIL(LG_INVALID_ARG,
+                "micro-batches: 1 shows nothing of the gradient's variance, which a batch of "
+                "%" PRId64 " with a base batch of %g needs; take 2 or more",
+                opts->batch_samples, base_batch);
+    }
+    return LG_OK;
 }
 
 /* Options with texts of the trainer's own. */
@@ -137,6 +147,8 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     const lg_model *model = trainer->model;
     LG_TRY(check_opts(opts));
     LG_TRY(copy_opts(trainer, opts));
+    trainer->base_batch =
+        lg_optim_base_batch(&opts->optim, opts->batch_samples, opts->num_micro_batches);
     LG_TRY(lgi_device_find(&device, opts->device));
     LG_TRY(lgi_hardware_open(&trainer->hardware));
     describe_machine(trainer);
@@ -152,6 +164,7 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     LG_TRY(lgi_calloc(&trainer->trace.start_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(lgi_calloc(&trainer->trace.end_ns, num_ops, sizeof(uint64_t)));
     trainer->traced_step = -1;
+    LG_TRY(lgi_trainer_start_rates(trainer));
     return lgi_init_weights(trainer->device, lgi_trainer_model(trainer), trainer->main->program,
                             opts->seed);
 }
@@ -187,6 +200,8 @@ void lg_trainer_destroy(lg_trainer *trainer)
     lgi_hardware_close(trainer->hardware);
     lg_model_destroy(trainer->fused);
     lgi_free(trainer->param_layouts);
+    lgi_free(trainer->weights);
+    lgi_free(trainer->rates);
     lgi_free(trainer->trace.start_ns);
     lgi_free(trainer->trace.end_ns);
     lgi_free(trainer->strategy);
@@ -265,6 +280,8 @@ static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, doub
     input.step.inputs = tensors;
     input.optim = &trainer->opts.optim;
     input.num_steps = trainer->opts.num_steps;
+    input.base_batch = trainer->base_batch;
+    input.full_scale = (double)trainer->opts.batch_samples / trainer->base_batch;
     return input;
 }
 
@@ -293,12 +310,14 @@ lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *
         trainer->current = prepared;
     }
     const int64_t step = trainer->next_step;
-    const lgi_step_input input = step_input(trainer, step, weight, tensors);
+    lgi_step_input input = step_input(trainer, step, weight, tensors);
+    input.weights = lgi_trainer_weigh(trainer, prepared, tensors, weight);
     const bool is_recorded = trainer->is_recording && prepared == trainer->main;
     LG_TRY(note_half_step(trainer, lgi_executor_step(trainer->executor, prepared->program, &input,
                                                      is_recorded ? &trainer->trace : NULL)));
     trainer->traced_step = is_recorded ? step : trainer->traced_step;
     trainer->next_step = step + 1;
+    const bool was_skipped = lgi_trainer_keep_rates(trainer, prepared, step);
     if (result != NULL) {
         lg_eval_sums sums;
         memset(&sums, 0, sizeof sums);
@@ -308,6 +327,7 @@ lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *
         result->num_correct = sums.num_correct;
         result->num_targets = sums.num_targets;
         result->grad_norm = grad_norm(prepared, step);
+        result->was_skipped = was_skipped;
         result->step_ns = lgi_clock_ns() - start_ns;
     }
     return LG_OK;

@@ -64,6 +64,27 @@ static lg_status check_targets(const lg_model *model, int layer, int input, int6
     return LG_OK;
 }
 
+double lgi_batch_weight(const lg_model *model, const void *const *tensors, int64_t begin,
+                        int64_t end)
+{
+    const lg_layer_info *info = lg_model_layer(model, lgi_loss_layer(model));
+    const lg_layer_info *input = lg_model_layer(model, info->inputs[1]);
+    double weight = 0.0;
+    if (input->kind != LG_LAYER_INPUT) {
+        return 0.0;
+    }
+    const int64_t num_per_sample = elems_per_sample(model, info->inputs[1]);
+    const int32_t *targets = tensors[input->attrs->input_idx];
+    for (int64_t i = begin * num_per_sample; i < end * num_per_sample; i++) {
+        if (targets[i] != info->attrs->ignore_index) {
+            weight += info->attrs->class_weights != NULL
+                          ? (double)info->attrs->class_weights[targets[i]]
+                          : 1.0;
+        }
+    }
+    return weight;
+}
+
 lg_status lgi_check_batch(const lg_model *model, lg_graph_mode mode, int64_t num_samples,
                           const void *const *tensors, double *out_weight)
 {

@@ -42,6 +42,10 @@ struct lg_trainer {
     bool is_recording;
     lgi_trace trace;     /* of the last recorded full step; arrays by op of `main` */
     int64_t traced_step; /* -1: none */
+    double base_batch;   /* samples that the learning rate is meant for */
+    double *
+        weights; /* by micro-batch of the step to come: its part of the weight; NULL without statistics */
+    lg_rate *rates; /* by parameter: of the last step, joint rates; NULL without statistics */
 };
 
 /* The model that runs. */
@@ -76,6 +80,24 @@ LG_NODISCARD lg_status lgi_init_weights(lgi_device *device, const lg_model *mode
 LG_NODISCARD lg_status lgi_check_batch(const lg_model *model, lg_graph_mode mode,
                                        int64_t num_samples, const void *const *tensors,
                                        double *out_weight);
+
+/* The targets' weights of the samples [begin, end) of a checked batch; 0 if they do not come with the batch. */
+double lgi_batch_weight(const lg_model *model, const void *const *tensors, int64_t begin,
+                        int64_t end);
+
+/* trainer_rates.c */
+
+LG_NODISCARD lg_status lgi_trainer_start_rates(lg_trainer *trainer);
+/* What micro-batches weigh in the step to come; NULL without statistics. */
+const double *lgi_trainer_weigh(lg_trainer *trainer, const struct prepared *prepared,
+                                const void *const *tensors, double weight);
+/* Keeps the rates of a step that has run. Returns whether it was skipped. */
+bool lgi_trainer_keep_rates(lg_trainer *trainer, const struct prepared *prepared, int64_t step);
+/* Adds the states of all rates, to be written with the optimizer's slots. */
+LG_NODISCARD lg_status lgi_trainer_save_rates(lg_trainer *trainer, lg_tensor_writer *writer);
+/* Reads the states of all rates and, with `is_writing`, takes them over. */
+LG_NODISCARD lg_status lgi_trainer_load_rates(lg_trainer *trainer, const lg_tensor_file *file,
+                                              bool is_writing);
 
 /* The layer that computes the loss. */
 int lgi_loss_layer(const lg_model *model);

@@ -40,6 +40,8 @@ static void choose_graph_opts(const lg_trainer *trainer, lg_graph_mode mode, int
     opts->num_samples = num_samples;
     opts->num_micro_batches = mode == LG_GRAPH_TRAIN ? trainer->opts.num_micro_batches : 1;
     opts->num_slots = lg_optim_num_slots(&trainer->opts.optim);
+    opts->has_grad_stats = lg_optim_has_statistics(&trainer->opts.optim);
+    opts->has_joint_rates = opts->has_grad_stats && trainer->opts.optim.skip == LG_SKIP_STEP;
     opts->has_clipping = mode == LG_GRAPH_TRAIN && trainer->opts.optim.clip_norm > 0.0;
     choose_widths(trainer, mode, opts);
 }

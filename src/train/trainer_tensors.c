@@ -271,9 +271,11 @@ lg_status lg_trainer_save(lg_trainer *trainer, const char *root, const char *rec
     LG_TRY_GOTO(lg_tensor_writer_create(&slots.writer));
     LG_TRY_GOTO(for_each_value(trainer, false, add_to_writer, &model));
     LG_TRY_GOTO(for_each_value(trainer, true, add_to_writer, &slots));
+    LG_TRY_GOTO(lgi_trainer_save_rates(trainer, slots.writer));
     const lg_checkpoint_info info = {trainer->next_step, (int64_t)trainer->opts.seed, recipe_json,
                                      hash, extra_json};
-    const bool has_slots = lg_optim_num_slots(&trainer->opts.optim) > 0;
+    const bool has_slots =
+        lg_optim_num_slots(&trainer->opts.optim) > 0 || lg_trainer_has_rates(trainer);
     LG_TRY_GOTO(lg_checkpoint_save(root, model.writer, has_slots ? slots.writer : NULL, &info,
                                    num_keep, NULL, 0));
 out:
@@ -304,7 +306,8 @@ static lg_status load_value(const lg_trainer *trainer, int value, const char *na
 
 lg_status lg_trainer_load(lg_trainer *trainer, const lg_checkpoint *checkpoint, bool weights_only)
 {
-    const bool has_slots = !weights_only && lg_optim_num_slots(&trainer->opts.optim) > 0;
+    const bool has_slots = !weights_only && (lg_optim_num_slots(&trainer->opts.optim) > 0 ||
+                                             lg_trainer_has_rates(trainer));
     const lg_tensor_file *optimizer = lg_checkpoint_optimizer(checkpoint);
     if (has_slots && optimizer == NULL) {
         LG_FAIL(LG_INVALID_ARG, "checkpoint '%s' has no optimizer tensors, which %s needs to go on",
@@ -324,6 +327,7 @@ lg_status lg_trainer_load(lg_trainer *trainer, const lg_checkpoint *checkpoint, 
         LG_TRY(for_each_value(trainer, false, load_value, &model));
         if (has_slots) {
             LG_TRY(for_each_value(trainer, true, load_value, &slots));
+            LG_TRY(lgi_trainer_load_rates(trainer, optimizer, pass == 1));
         }
     }
     if (!weights_only) {

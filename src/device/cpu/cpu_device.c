@@ -273,6 +273,7 @@ const struct lgi_device_ops lgi_device_cpu = {
     .reorder_run = lgi_cpu_reorder_run,
     .grad_add = lgi_cpu_grad_add,
     .sum_squares = lgi_cpu_sum_squares,
+    .grad_stat = lgi_cpu_grad_stat,
     .update = lgi_cpu_update,
     .fold_statistics = lgi_cpu_fold_statistics,
     .read = lgi_cpu_read,

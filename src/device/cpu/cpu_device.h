@@ -120,6 +120,8 @@ lg_status lgi_cpu_reorder_run(lgi_device_reorder *reorder, int width_idx, void *
 void lgi_cpu_grad_add(lgi_device *device, int width, int64_t bytes, void *dst,
                       const void *const *srcs, int num_srcs);
 double lgi_cpu_sum_squares(lgi_device *device, int width, int64_t num_elems, const void *src);
+double lgi_cpu_grad_stat(lgi_device *device, int width, int64_t num_elems, void *const *sums,
+                         const void *const *grads, int num_uses);
 void lgi_cpu_update(lgi_device *device, int width, const lgi_update *update);
 void lgi_cpu_fold_statistics(lgi_device *device, void *running_mean, void *running_var,
                              const void *stash, int64_t num_channels, int64_t num_reduced,

@@ -41,15 +41,22 @@ void lgi_cpu_grad_add(lgi_device *device, int width, int64_t bytes, void *dst,
     }
 }
 
+/* Sums are made of at most so many pieces, whatever the width. */
+#define MAX_PIECES 128
+
+static int64_t sum_piece_elems(int64_t num_elems)
+{
+    return lgi_cpu_round_up(num_elems > MAX_PIECES * LGI_CPU_PIECE_ELEMS
+                                ? (num_elems + MAX_PIECES - 1) / MAX_PIECES
+                                : LGI_CPU_PIECE_ELEMS,
+                            16);
+}
+
 double lgi_cpu_sum_squares(lgi_device *device, int width, int64_t num_elems, const void *src)
 {
-    enum { MAX_PIECES = 128 };
     double partials[MAX_PIECES];
     const float *values = src;
-    const int64_t piece_elems = lgi_cpu_round_up(num_elems > MAX_PIECES * LGI_CPU_PIECE_ELEMS
-                                                     ? (num_elems + MAX_PIECES - 1) / MAX_PIECES
-                                                     : LGI_CPU_PIECE_ELEMS,
-                                                 16);
+    const int64_t piece_elems = sum_piece_elems(num_elems);
     const int64_t num_pieces = (num_elems + piece_elems - 1) / piece_elems;
     double total = 0.0;
     (void)device;
@@ -63,6 +70,62 @@ double lgi_cpu_sum_squares(lgi_device *device, int width, int64_t num_elems, con
             sum += (double)values[i] * (double)values[i];
         }
         partials[piece] = sum;
+    }
+    for (int64_t piece = 0; piece < num_pieces; piece++) {
+        total += partials[piece];
+    }
+    return total;
+}
+
+/* Adds and squares the elements [begin, end) of a parameter with one use. */
+static double stat_run(float *restrict sum, const float *restrict grad, int64_t begin, int64_t end)
+{
+    double squares = 0.0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = begin; i < end; i++) {
+        sum[i] += grad[i];
+        squares += (double)grad[i] * (double)grad[i];
+    }
+    return squares;
+}
+
+/* The same where the square is of a sum over uses. */
+static double tied_stat_run(void *const *sums, const void *const *grads, int num_uses,
+                            int64_t begin, int64_t end)
+{
+    double squares = 0.0;
+    for (int64_t i = begin; i < end; i++) {
+        double x = 0.0;
+        for (int u = 0; u < num_uses; u++) {
+            float *const sum = (float *)sums[u] + i;
+            if (grads[u] != NULL) {
+                x += (double)((const float *)grads[u])[i];
+                *sum += ((const float *)grads[u])[i];
+            } else {
+                x += (double)*sum;
+            }
+        }
+        squares += x * x;
+    }
+    return squares;
+}
+
+double lgi_cpu_grad_stat(lgi_device *device, int width, int64_t num_elems, void *const *sums,
+                         const void *const *grads, int num_uses)
+{
+    double partials[MAX_PIECES];
+    const int64_t piece_elems = sum_piece_elems(num_elems);
+    const int64_t num_pieces = (num_elems + piece_elems - 1) / piece_elems;
+    double total = 0.0;
+    if (num_uses == 1 && grads[0] == NULL) {
+        return lgi_cpu_sum_squares(device, width, num_elems, sums[0]);
+    }
+    LGI_CPU_PARALLEL_FOR(width)
+    for (int64_t piece = 0; piece < num_pieces; piece++) {
+        const int64_t begin = piece * piece_elems;
+        const int64_t end = begin + piece_elems < num_elems ? begin + piece_elems : num_elems;
+        partials[piece] = num_uses == 1 ? stat_run(sums[0], grads[0], begin, end)
+                                        : tied_stat_run(sums, grads, num_uses, begin, end);
     }
     for (int64_t piece = 0; piece < num_pieces; piece++) {
         total += partials[piece];
@@ -94,8 +157,8 @@ static void sgd_piece(const lgi_update *update, int64_t begin, int64_t count)
     float *param = (float *)update->param + begin;
     const float *grad = (const float *)update->grad + begin;
     const float lr = (float)update->lr;
-    const float clip = (float)update->clip;
-    const float decay = (float)update->weight_decay;
+    const float clip = (float)(update->trust_ratio * update->clip);
+    const float decay = (float)(update->trust_ratio * update->weight_decay);
     const float momentum = (float)update->momentum;
     if (update->momentum == 0.0) {
         sgd_run(param, grad, NULL, count, lr, clip, decay, momentum, false, false, false);
@@ -171,11 +234,96 @@ static void adamw_piece(const lgi_update *update, const adamw_factors *shared, i
     }
 }
 
+/* LAMB's direction of one element, from moments that were moved on. */
+INLINE float lamb_direction(const adamw_factors *f, float first, float second, float param,
+                            float inv_correction1, float decay)
+{
+    return first * inv_correction1 / (sqrtf(second) * f->inv_root + f->epsilon) + decay * param;
+}
+
+/* Moves the moments on; returns the squares of weight and direction. */
+static void lamb_moments(const lgi_update *update, const adamw_factors *shared, int64_t begin,
+                         int64_t end, double squares[2])
+{
+    const adamw_factors f = *shared;
+    const float inv_correction1 =
+        (float)(1.0 / (1.0 - pow(update->beta1, (double)update->step_number)));
+    const float decay = (float)update->weight_decay;
+    const float *restrict param = update->param;
+    const float *restrict grad = update->grad;
+    float *restrict first = update->slots[0];
+    float *restrict second = update->slots[1];
+    double weights = 0.0;
+    double directions = 0.0;
+#pragma omp simd reduction(+ : weights, directions)
+    for (int64_t i = begin; i < end; i++) {
+        const float g = f.clip * grad[i];
+        first[i] = f.beta1 * first[i] + f.one_minus_beta1 * g;
+        second[i] = f.beta2 * second[i] + f.one_minus_beta2 * (g * g);
+        const double u =
+            (double)lamb_direction(&f, first[i], second[i], param[i], inv_correction1, decay);
+        directions += u * u;
+        weights += (double)param[i] * (double)param[i];
+    }
+    squares[0] = weights;
+    squares[1] = directions;
+}
+
+static void lamb_step(const lgi_update *update, const adamw_factors *shared, float rate,
+                      int64_t begin, int64_t end)
+{
+    const adamw_factors f = *shared;
+    const float inv_correction1 =
+        (float)(1.0 / (1.0 - pow(update->beta1, (double)update->step_number)));
+    const float decay = (float)update->weight_decay;
+    float *restrict param = update->param;
+    const float *restrict first = update->slots[0];
+    const float *restrict second = update->slots[1];
+    LGI_CPU_SIMD
+    for (int64_t i = begin; i < end; i++) {
+        param[i] -=
+            rate * lamb_direction(&f, first[i], second[i], param[i], inv_correction1, decay);
+    }
+}
+
+static void lamb_update(int width, const lgi_update *update)
+{
+    double partials[MAX_PIECES][2];
+    const int64_t num_elems = update->num_elems;
+    const int64_t piece_elems = sum_piece_elems(num_elems);
+    const int64_t num_pieces = (num_elems + piece_elems - 1) / piece_elems;
+    const adamw_factors factors = adamw_factors_of(update);
+    double weights = 0.0;
+    double directions = 0.0;
+    LGI_CPU_PARALLEL_FOR(width)
+    for (int64_t piece = 0; piece < num_pieces; piece++) {
+        const int64_t begin = piece * piece_elems;
+        const int64_t end = begin + piece_elems < num_elems ? begin + piece_elems : num_elems;
+        lamb_moments(update, &factors, begin, end, partials[piece]);
+    }
+    for (int64_t piece = 0; piece < num_pieces; piece++) {
+        weights += partials[piece][0];
+        directions += partials[piece][1];
+    }
+    const bool has_ratio = update->is_adapted && weights > 0.0 && directions > 0.0;
+    const double ratio = has_ratio ? sqrt(weights) / sqrt(directions) : 1.0;
+    LGI_CPU_PARALLEL_FOR(width)
+    for (int64_t piece = 0; piece < num_pieces; piece++) {
+        const int64_t begin = piece * piece_elems;
+        const int64_t end = begin + piece_elems < num_elems ? begin + piece_elems : num_elems;
+        lamb_step(update, &factors, (float)(update->lr * ratio), begin, end);
+    }
+}
+
 void lgi_cpu_update(lgi_device *device, int width, const lgi_update *update)
 {
     const int64_t num_elems = update->num_elems;
     adamw_factors factors = {0};
     (void)device;
+    if (update->rule == LGI_UPDATE_LAMB) {
+        lamb_update(width, update);
+        return;
+    }
     if (update->rule == LGI_UPDATE_ADAMW) {
         factors = adamw_factors_of(update);
     }

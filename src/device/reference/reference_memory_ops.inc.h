@@ -29,6 +29,26 @@ static double sum_squares(lgi_device *device, int width, int64_t num_elems, cons
     return sum;
 }
 
+static double grad_stat(lgi_device *device, int width, int64_t num_elems, void *const *sums,
+                        const void *const *grads, int num_uses)
+{
+    (void)device;
+    (void)width;
+    double total = 0.0;
+    for (int64_t i = 0; i < num_elems; i++) {
+        double x = 0.0;
+        for (int u = 0; u < num_uses; u++) {
+            REAL *const sum = (REAL *)sums[u] + i;
+            x += (double)(grads[u] != NULL ? ((const REAL *)grads[u])[i] : *sum);
+            if (grads[u] != NULL) {
+                *sum += ((const REAL *)grads[u])[i];
+            }
+        }
+        total += x * x;
+    }
+    return total;
+}
+
 static void update_sgd(const lgi_update *update)
 {
     REAL *param = update->param;
@@ -36,7 +56,8 @@ static void update_sgd(const lgi_update *update)
     for (int64_t i = 0; i < update->num_elems; i++) {
         const double weight = (double)param[i];
         double step =
-            update->clip * (double)((const REAL *)update->grad)[i] + update->weight_decay * weight;
+            update->trust_ratio * (update->clip * (double)((const REAL *)update->grad)[i] +
+                                   update->weight_decay * weight);
         if (slot != NULL) {
             const double grad = step;
             const double before = update->step_number > 1 ? (double)slot[i] : 0.0;
@@ -67,12 +88,48 @@ static void update_adamw(const lgi_update *update)
     }
 }
 
+/* LAMB's direction before the ratio; moves the moments on if `grad` is not NULL. */
+static double lamb_direction(const lgi_update *update, int64_t i, bool moves)
+{
+    REAL *first = update->slots[0];
+    REAL *second = update->slots[1];
+    if (moves) {
+        const double grad = update->clip * (double)((const REAL *)update->grad)[i];
+        first[i] = (REAL)(update->beta1 * (double)first[i] + (1.0 - update->beta1) * grad);
+        second[i] = (REAL)(update->beta2 * (double)second[i] + (1.0 - update->beta2) * grad * grad);
+    }
+    const double correction1 = 1.0 - pow(update->beta1, (double)update->step_number);
+    const double correction2 = 1.0 - pow(update->beta2, (double)update->step_number);
+    return (double)first[i] / correction1 /
+               (sqrt((double)second[i] / correction2) + update->epsilon) +
+           update->weight_decay * (double)((const REAL *)update->param)[i];
+}
+
+static void update_lamb(const lgi_update *update)
+{
+    REAL *param = update->param;
+    double weight_squares = 0.0;
+    double direction_squares = 0.0;
+    for (int64_t i = 0; i < update->num_elems; i++) {
+        const double u = lamb_direction(update, i, true);
+        direction_squares += u * u;
+        weight_squares += (double)param[i] * (double)param[i];
+    }
+    const bool has_ratio = update->is_adapted && weight_squares > 0.0 && direction_squares > 0.0;
+    const double ratio = has_ratio ? sqrt(weight_squares) / sqrt(direction_squares) : 1.0;
+    for (int64_t i = 0; i < update->num_elems; i++) {
+        param[i] = (REAL)((double)param[i] - update->lr * ratio * lamb_direction(update, i, false));
+    }
+}
+
 static void update_param(lgi_device *device, int width, const lgi_update *update)
 {
     (void)device;
     (void)width;
     if (update->rule == LGI_UPDATE_SGD) {
         update_sgd(update);
+    } else if (update->rule == LGI_UPDATE_LAMB) {
+        update_lamb(update);
     } else {
         update_adamw(update);
     }

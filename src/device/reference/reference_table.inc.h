@@ -170,6 +170,7 @@ const struct lgi_device_ops DEVICE = {
     .reorder_run = lgi_reference_reorder_run,
     .grad_add = add_grads,
     .sum_squares = sum_squares,
+    .grad_stat = grad_stat,
     .update = update_param,
     .fold_statistics = fold_statistics,
     .read = read_stored,

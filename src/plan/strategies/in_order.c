@@ -64,7 +64,8 @@ lg_status lgi_in_order_lanes(lg_plan **out, const lgi_strategy_input *input)
             lane = num_lanes;
         } else if (num_lanes > 1 && info->kind == LG_OP_WEIGHT_GRAD) {
             lane = 1 + num_taken[info->rank]++ % (num_lanes - 1);
-        } else if (info->kind == LG_OP_UPDATE || info->kind == LG_OP_GRAD_STAT) {
+        } else if (info->kind == LG_OP_UPDATE || info->kind == LG_OP_GRAD_STAT ||
+                   info->kind == LG_OP_RATE) {
             const int grad_lane = lane_of_last_grad(graph, op, edge_begin, edge, lane_of);
             lane = grad_lane < 0 ? 0 : grad_lane % lanes_per_rank;
         }

@@ -12,7 +12,7 @@
 static bool is_gradient_work(lg_op_kind kind)
 {
     return kind == LG_OP_WEIGHT_GRAD || kind == LG_OP_GRAD_STAT || kind == LG_OP_GRAD_CLIP ||
-           kind == LG_OP_UPDATE;
+           kind == LG_OP_RATE || kind == LG_OP_UPDATE;
 }
 
 /* An op that may wait in the queue if what reads it does. */

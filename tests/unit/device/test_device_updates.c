@@ -127,9 +127,10 @@ static double plain_sgd(const lgi_update *rule, int i)
 static void sgd_without_momentum_walks_in_a_straight_line(void **state)
 {
     (void)state;
-    const lgi_update rule = {.rule = LGI_UPDATE_SGD, .lr = 0.125, .clip = 1.0};
+    const lgi_update rule = {.rule = LGI_UPDATE_SGD, .lr = 0.125, .clip = 1.0, .trust_ratio = 1.0};
     check_update(&rule, plain_sgd);
-    const lgi_update clipped = {.rule = LGI_UPDATE_SGD, .lr = 0.125, .clip = 0.375};
+    const lgi_update clipped = {
+        .rule = LGI_UPDATE_SGD, .lr = 0.125, .clip = 0.375, .trust_ratio = 1.0};
     check_update(&clipped, plain_sgd);
 }
 
@@ -149,15 +150,20 @@ static double momentum_sgd(const lgi_update *rule, int i)
 static void momentum_adds_up_as_a_geometric_series(void **state)
 {
     (void)state;
-    const lgi_update rule = {.rule = LGI_UPDATE_SGD, .lr = 0.0625, .clip = 0.5, .momentum = 0.875};
+    const lgi_update rule = {
+        .rule = LGI_UPDATE_SGD, .lr = 0.0625, .clip = 0.5, .trust_ratio = 1.0, .momentum = 0.875};
     check_update(&rule, momentum_sgd);
 }
 
 static void nesterov_looks_one_step_ahead(void **state)
 {
     (void)state;
-    const lgi_update rule = {
-        .rule = LGI_UPDATE_SGD, .lr = 0.0625, .clip = 1.0, .momentum = 0.875, .is_nesterov = true};
+    const lgi_update rule = {.rule = LGI_UPDATE_SGD,
+                             .lr = 0.0625,
+                             .clip = 1.0,
+                             .trust_ratio = 1.0,
+                             .momentum = 0.875,
+                             .is_nesterov = true};
     check_update(&rule, momentum_sgd);
 }
 
@@ -173,7 +179,7 @@ static void weight_decay_pulls_the_parameter_and_is_not_clipped(void **state)
 {
     (void)state;
     const lgi_update rule = {
-        .rule = LGI_UPDATE_SGD, .lr = 0.25, .clip = 0.5, .weight_decay = 0.125};
+        .rule = LGI_UPDATE_SGD, .lr = 0.25, .clip = 0.5, .trust_ratio = 1.0, .weight_decay = 0.125};
     check_update(&rule, decayed_sgd);
 }
 
@@ -192,8 +198,12 @@ static double decayed_momentum_sgd(const lgi_update *rule, int i)
 static void weight_decay_goes_through_the_momentum(void **state)
 {
     (void)state;
-    const lgi_update rule = {
-        .rule = LGI_UPDATE_SGD, .lr = 0.0625, .clip = 1.0, .momentum = 0.5, .weight_decay = 0.25};
+    const lgi_update rule = {.rule = LGI_UPDATE_SGD,
+                             .lr = 0.0625,
+                             .clip = 1.0,
+                             .trust_ratio = 1.0,
+                             .momentum = 0.5,
+                             .weight_decay = 0.25};
     check_update(&rule, decayed_momentum_sgd);
 }
 
@@ -215,6 +225,7 @@ static void adamw_of_a_constant_gradient_steps_by_the_learning_rate(void **state
     const lgi_update rule = {.rule = LGI_UPDATE_ADAMW,
                              .lr = 0.0625,
                              .clip = 0.5,
+                             .trust_ratio = 1.0,
                              .weight_decay = 0.125,
                              .beta1 = 0.875,
                              .beta2 = 0.96875,
@@ -223,6 +234,7 @@ static void adamw_of_a_constant_gradient_steps_by_the_learning_rate(void **state
     const lgi_update no_decay = {.rule = LGI_UPDATE_ADAMW,
                                  .lr = 0.0625,
                                  .clip = 1.0,
+                                 .trust_ratio = 1.0,
                                  .beta1 = 0.9,
                                  .beta2 = 0.999,
                                  .epsilon = 1e-8};
@@ -247,6 +259,7 @@ static void updates_do_not_depend_on_the_width(void **state)
                                        .slots = {f.tensors[2], f.tensors[3]},
                                        .lr = 0.1,
                                        .clip = 0.7,
+                                       .trust_ratio = 1.0,
                                        .weight_decay = 0.01,
                                        .beta1 = 0.9,
                                        .beta2 = 0.999,
@@ -321,6 +334,145 @@ static void sum_of_squares_does_not_depend_on_the_width(void **state)
     }
 }
 
+/* --- ratio rules --------------------------------------------------------------------------------------------------- */
+
+/* The ratio stands before gradient and decay and goes into the momentum; the learning rate stays outside. */
+static double trusted_sgd(const lgi_update *rule, int i)
+{
+    double weight = (double)start_value(i);
+    double slot = 0.0;
+    for (int k = 1; k <= NUM_STEPS; k++) {
+        slot = rule->momentum * slot +
+               rule->trust_ratio * ((double)grad_value(i) + rule->weight_decay * weight);
+        weight -= rule->lr * slot;
+    }
+    return weight;
+}
+
+static void the_trust_ratio_stands_before_gradient_and_decay(void **state)
+{
+    (void)state;
+    const lgi_update rule = {.rule = LGI_UPDATE_SGD,
+                             .lr = 0.125,
+                             .clip = 1.0,
+                             .trust_ratio = 0.25,
+                             .momentum = 0.5,
+                             .weight_decay = 0.25};
+    check_update(&rule, trusted_sgd);
+}
+
+/* One step of LAMB: with a fresh state both corrected moments are exact, the direction is g / (|g| + epsilon) + decay * w. */
+static void lamb_steps_by_the_weights_norm_in_its_direction(void **state)
+{
+    (void)state;
+    for (const struct lgi_device_ops *const *ops = lgi_device_registry(); *ops != NULL; ops++) {
+        for (int is_adapted = 0; is_adapted < 2; is_adapted++) {
+            double weight_squares = 0.0;
+            double direction_squares = 0.0;
+            double direction[NUM_ELEMS];
+            float results[DEVICE_NUM_WIDTHS][NUM_ELEMS];
+            for (int i = 0; i < NUM_ELEMS; i++) {
+                const double weight = (double)start_value(i);
+                const double grad = 0.5 * (double)grad_value(i);
+                direction[i] = grad / (fabs(grad) + 1e-3) + 0.25 * weight;
+                weight_squares += weight * weight;
+                direction_squares += direction[i] * direction[i];
+            }
+            const double ratio =
+                is_adapted != 0 ? sqrt(weight_squares) / sqrt(direction_squares) : 1.0;
+            for (int w = 0; w < DEVICE_NUM_WIDTHS; w++) {
+                fixture f;
+                open_fixture(&f, *ops);
+                write_values(&f, 0, start_value);
+                write_values(&f, 1, grad_value);
+                const lgi_update update = {.rule = LGI_UPDATE_LAMB,
+                                           .num_elems = NUM_ELEMS,
+                                           .param = f.tensors[0],
+                                           .grad = f.tensors[1],
+                                           .slots = {f.tensors[2], f.tensors[3]},
+                                           .lr = 0.125,
+                                           .clip = 0.5,
+                                           .trust_ratio = 1.0,
+                                           .is_adapted = is_adapted != 0,
+                                           .weight_decay = 0.25,
+                                           .beta1 = 0.875,
+                                           .beta2 = 0.96875,
+                                           .epsilon = 1e-3,
+                                           .step_number = 1};
+                (*ops)->update(f.device, device_widths[w], &update);
+                memcpy(results[w], read_values(&f, 0), sizeof results[w]);
+                for (int i = 0; i < NUM_ELEMS; i++) {
+                    const double expected = (double)start_value(i) - 0.125 * ratio * direction[i];
+                    assert_true(fabs((double)results[w][i] - expected) <=
+                                2e-6 * (1.0 + fabs(expected)));
+                }
+                close_fixture(&f);
+            }
+            assert_memory_equal(results[0], results[1], sizeof results[0]);
+        }
+    }
+}
+
+/* --- statistics ---------------------------------------------------------------------------------------------------- */
+
+static void grad_stat_adds_and_squares_in_one_pass_at_every_width(void **state)
+{
+    (void)state;
+    enum { NUM_LONG = 100003 };
+    static const int widths[] = {1, 2, 3};
+    static float first[NUM_LONG];
+    static float second[NUM_LONG];
+    static float sum[NUM_LONG];
+    const lgi_random random = lgi_random_stream(4, LGI_RANDOM_INIT, 0, 0, 0);
+    const lg_shape shape = LG_SHAPE(NUM_LONG);
+    double of_first = 0.0;
+    double of_both = 0.0;
+    for (int i = 0; i < NUM_LONG; i++) {
+        first[i] = lgi_random_normal(&random, (uint64_t)i);
+        second[i] = lgi_random_normal(&random, (uint64_t)(NUM_LONG + i));
+        of_first += (double)first[i] * (double)first[i];
+        const double both = (double)first[i] + (double)second[i];
+        of_both += both * both;
+    }
+    for (const struct lgi_device_ops *const *ops = lgi_device_registry(); *ops != NULL; ops++) {
+        const int64_t bytes = NUM_LONG * (int64_t)(*ops)->real_bytes;
+        lgi_device *device = NULL;
+        void *stored[4];
+        double stats[3][2];
+        assert_int_equal((*ops)->open(&device, 3), LG_OK);
+        for (int t = 0; t < 4; t++) {
+            assert_int_equal((*ops)->alloc(device, &stored[t], bytes), LG_OK);
+        }
+        for (int w = 0; w < 3; w++) {
+            for (int t = 0; t < 4; t++) {
+                assert_int_equal(
+                    (*ops)->write(device, &shape, 0, stored[t], t % 2 == 0 ? first : second),
+                    LG_OK);
+            }
+            /* one use: `second` += `first` */
+            void *one_sum[] = {stored[1]};
+            const void *one_grad[] = {stored[0]};
+            stats[w][0] = (*ops)->grad_stat(device, widths[w], NUM_LONG, one_sum, one_grad, 1);
+            assert_int_equal((*ops)->read(device, &shape, 0, stored[1], sum), LG_OK);
+            for (int i = 0; i < NUM_LONG; i++) {
+                assert_true(sum[i] == first[i] + second[i]);
+            }
+            /* two uses: the first is written in place already */
+            void *two_sums[] = {stored[3], stored[1]};
+            const void *two_grads[] = {NULL, stored[2]};
+            stats[w][1] = (*ops)->grad_stat(device, widths[w], NUM_LONG, two_sums, two_grads, 2);
+            assert_memory_equal(stats[w], stats[0], sizeof stats[0]);
+        }
+        /* any order of 1e5 terms in f64 */
+        assert_true(fabs(stats[0][0] - of_first) <= 1e5 * 0x1p-53 * of_first);
+        assert_true(fabs(stats[0][1] - of_both) <= 1e5 * 0x1p-53 * of_both);
+        for (int t = 0; t < 4; t++) {
+            (*ops)->free(device, stored[t], bytes);
+        }
+        (*ops)->close(device);
+    }
+}
+
 static void statistics_fold_into_running_mean_and_unbiased_variance(void **state)
 {
     (void)state;
@@ -369,6 +521,9 @@ int main(void)
         cmocka_unit_test(updates_do_not_depend_on_the_width),
         cmocka_unit_test(grad_add_sums_in_order_and_may_write_its_first_operand),
         cmocka_unit_test(sum_of_squares_does_not_depend_on_the_width),
+        cmocka_unit_test(the_trust_ratio_stands_before_gradient_and_decay),
+        cmocka_unit_test(lamb_steps_by_the_weights_norm_in_its_direction),
+        cmocka_unit_test(grad_stat_adds_and_squares_in_one_pass_at_every_width),
         cmocka_unit_test(statistics_fold_into_running_mean_and_unbiased_variance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
