@@ -278,8 +278,28 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
     return status;
 }
 
+static void *leave(void *unused)
+{
+    (void)unused;
+    pthread_exit(NULL);
+}
+
+/*
+ * The C library loads what it needs to end a thread when the first one ends, and aborts the process if there is no memory for
+ * it; libgomp ends its threads so. Better now than when memory has run out and a message is to be printed.
+ */
+static void load_unwinder(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, leave, NULL) == 0) {
+        (void)pthread_join(thread, NULL);
+    }
+}
+
 lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware, lgi_device *device)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, load_unwinder);
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
     (*out)->device = device;
     (*out)->hardware = hardware;

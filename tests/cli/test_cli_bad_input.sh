@@ -143,6 +143,19 @@ else
     echo "out of memory was not tried: this build does not start with limited memory"
 fi
 
+# Address space that runs out at some moment or other: perhaps it is enough, but nothing crashes.
+if { (ulimit -v 250000 && "$leapgrad" --version); } >/dev/null 2>&1; then
+    for kibibytes in 250000 300000 350000; do
+        for recipe in cnn gpt; do
+            rc=0
+            (ulimit -v $kibibytes && exec "$leapgrad" train $recipe.yaml run.dir=scarce train.steps=3 exec.threads=2) \
+                >scarce.out 2>scarce.err || rc=$?
+            num_checks=$((num_checks + 1))
+            [ $rc -lt 128 ] || fail "$recipe in $kibibytes KiB: status $rc: $(head -c 300 scarce.err)"
+        done
+    done
+fi
+
 # --- numbers that are none any more
 refused "weights that run away" 2 "step [0-9]+: the loss is (nan|infinite); the last good checkpoint is that of step" \
     train cnn.yaml run.dir=run model.kind=vgg model.depth=11 model.width=4 model.hidden=8 model.batch_norm=false \
