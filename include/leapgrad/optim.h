@@ -205,7 +205,7 @@ LG_API lg_optim_opts lg_optim_opts_default(void);
 LG_API LG_NODISCARD lg_status lg_optim_opts_check(const lg_optim_opts *opts);
 
 /**
- * The learning rate of step `step` of `num_steps`, for checked options. With W = warmup_steps, T = num_steps and
+ * The learning rate of step `step` of `num_steps`, for checked options. With W = warmup_steps (0 but for WARMUP_LINEAR), T = num_steps and
  * p = (step - W) / (T - W) after the warm-up:
  *   constant  lr
  *   linear    lr * (1 - p * (1 - min_lr_frac))

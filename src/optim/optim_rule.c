@@ -113,10 +113,6 @@ static lg_status check_rates(const lg_optim_opts *opts)
     LG_TRY(check_range("warmup_frac", opts->warmup_frac, 0.0, 1.0));
     LG_TRY(check_range("gain_epsilon", opts->gain_epsilon, 0.0, 1e6));
     LG_TRY(check_range("total_iterations", opts->total_iterations, 0.0, 0x1p53));
-    if (opts->warmup != LG_WARMUP_LINEAR && opts->warmup_steps > 0) {
-        LG_FAIL(LG_INVALID_ARG, "optim.warmup_steps: %lld needs optim.warmup=linear, not %s",
-                (long long)opts->warmup_steps, lg_warmup_name(opts->warmup));
-    }
     if (opts->schedule == LG_SCHEDULE_EXPONENTIAL && opts->min_lr_frac <= 0.0) {
         LG_FAIL(LG_INVALID_ARG,
                 "optim.min_lr_frac: the exponential schedule needs it in (0, 1], got %g",

@@ -13,13 +13,18 @@ const char *lg_schedule_name(lg_schedule schedule)
     return schedule < LG_NUM_SCHEDULES ? names[schedule] : "unknown";
 }
 
+static int64_t warmup_steps(const lg_optim_opts *opts)
+{
+    return opts->warmup == LG_WARMUP_LINEAR ? opts->warmup_steps : 0;
+}
+
 /* How far step `step` is from the end of the warm-up to the end of training: [0, 1]. */
 static double progress(const lg_optim_opts *opts, int64_t step, int64_t num_steps)
 {
     if (step >= num_steps) {
         return 1.0;
     }
-    return (double)(step - opts->warmup_steps) / (double)(num_steps - opts->warmup_steps);
+    return (double)(step - warmup_steps(opts)) / (double)(num_steps - warmup_steps(opts));
 }
 
 static double step_decay(const lg_optim_opts *opts, int64_t step, int64_t num_steps)
@@ -35,8 +40,8 @@ static double step_decay(const lg_optim_opts *opts, int64_t step, int64_t num_st
 
 double lg_optim_lr(const lg_optim_opts *opts, int64_t step, int64_t num_steps)
 {
-    if (step < opts->warmup_steps) {
-        return opts->lr * ((double)(step + 1) / (double)opts->warmup_steps);
+    if (step < warmup_steps(opts)) {
+        return opts->lr * ((double)(step + 1) / (double)warmup_steps(opts));
     }
     const double p = progress(opts, step, num_steps);
     const double min = opts->min_lr_frac;

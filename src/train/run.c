@@ -21,6 +21,8 @@
 
 /* The newest, and one before it. */
 #define NUM_KEPT_CHECKPOINTS 2
+/* So many steps in a row may be skipped because a gradient is not finite. */
+#define MAX_SKIPPED 20
 
 lg_run_opts lg_run_opts_default(void)
 {
@@ -134,6 +136,7 @@ static lg_status load_origin(lgi_run *run, const struct origin *origin)
     }
     LG_TRY(lg_trainer_load(run->job->trainer, origin->checkpoint, false));
     run->first_step = lg_trainer_next_step(run->job->trainer);
+    LG_TRY(lgi_run_end_by_iterations(run));
     run->last_checkpoint_step = run->first_step;
     if (run->first_step > run->num_steps) {
         LG_FAIL(LG_INVALID_ARG,
@@ -329,7 +332,8 @@ static lg_run_progress progress_of(const lgi_run *run, const lg_step_result *res
         .num_steps = run->num_steps,
         .epoch = (double)done / (double)lg_job_steps_per_epoch(run->job),
         .loss = result->loss,
-        .lr = lg_optim_lr(&optim, result->step, run->num_steps),
+        .lr = lg_optim_lr(&optim, result->step, run->job->num_steps) *
+              lg_optim_fixed_factor(&optim, lgi_job_scale(run->job)),
         .samples_per_s = recent_s > 0.0 ? (double)run->recipe->train.batch / recent_s : NAN,
         .step_ms = (double)total_ns * 1e-6,
         .eta_s = recent_s * (double)(run->num_steps - done)};
@@ -347,7 +351,18 @@ static lg_status train_step(lgi_run *run)
     LG_TRY(lgi_job_next_batch(run->job, &batch));
     LG_TRY(lgi_job_train_batch(run->job, batch, &result));
     const uint64_t total_ns = lgi_clock_ns() - start_ns;
+    LG_TRY(lgi_run_end_by_iterations(run));
+    run->num_skipped = result.was_skipped ? run->num_skipped + 1 : 0;
+    if (result.was_skipped && run->num_skipped <= MAX_SKIPPED) {
+        say(run, "step %" PRId64 ": a gradient is not finite, nothing was updated",
+            result.step + 1);
+        return LG_OK;
+    }
     run->loss = result.loss;
+    if (result.was_skipped) {
+        (void)snprintf(what, sizeof what, "%d steps in a row were skipped", run->num_skipped);
+        return fail_not_finite(run, what);
+    }
     if (!isfinite(result.loss)) {
         (void)snprintf(what, sizeof what, "step %" PRId64 ": the loss is %s", result.step + 1,
                        isnan(result.loss) ? "nan" : "infinite");
@@ -356,10 +371,11 @@ static lg_status train_step(lgi_run *run)
     LG_TRY(lgi_run_measure_end(
         &run->measure, run->job->trainer, &result, batch->num_samples, total_ns,
         batch->num_samples == lg_loader_max_samples(run->job->data.train_loader)));
-    const lg_run_progress progress = progress_of(run, &result, total_ns);
+    lg_run_progress progress = progress_of(run, &result, total_ns);
     const bool is_logged = progress.step % run->recipe->train.log_every == 0 ||
                            progress.step == 1 || progress.step == run->num_steps;
     if (is_logged) {
+        LG_TRY(lgi_run_median_lr(run, &progress.lr));
         LG_TRY(lgi_run_log_step(run, &result, &progress));
     }
     if (run->opts.listener.on_step != NULL) {
@@ -522,7 +538,10 @@ static lg_status carry_out(lgi_run *run, lg_run_result *result)
     }
     LG_TRY(start_status);
     tell_start(run);
-    const lg_status status = conclude(run, train_to_the_end(run));
+    lg_status status = conclude(run, train_to_the_end(run));
+    if (status == LG_OK) {
+        status = lgi_run_tell_rates(run);
+    }
     if (status == LG_OK || status == LG_INTERRUPTED) {
         LG_TRY(fill_result(result, run));
     }

@@ -23,6 +23,7 @@ typedef struct lgi_run {
     int64_t num_steps;
     int64_t last_checkpoint_step; /* -1: none */
     double loss;                  /* of the last step */
+    int num_skipped;              /* steps in a row that were skipped */
     bool is_logged[2];            /* by part: the metrics have it at first_step already */
     bool has_test;
     lg_evaluation test; /* the last one on test data */
@@ -44,6 +45,19 @@ LG_NODISCARD lg_status lgi_run_save_end(lgi_run *run, const char *state, const c
 
 /* Appends an evaluation to the metrics. */
 LG_NODISCARD lg_status lgi_run_log_evaluation(lgi_run *run, const lg_evaluation *evaluation);
+
+/* run_rates.c; without gradient statistics all of them do nothing. */
+
+/* *out: the median of the last step's learning rates over the parameters. */
+LG_NODISCARD lg_status lgi_run_median_lr(const lgi_run *run, double *out);
+/* The last step's rates, for a line of metrics. */
+LG_NODISCARD lg_status lgi_run_set_rates(const lgi_run *run, lg_record *record);
+/* Where optim.total_iterations are reached, the step that was done last is the last one. */
+LG_NODISCARD lg_status lgi_run_end_by_iterations(lgi_run *run);
+/* "rates": warm-up end, median gain and the like by parameter. */
+LG_NODISCARD lg_status lgi_run_set_rate_table(lgi_run *run, lg_record *record);
+/* The same as messages. */
+LG_NODISCARD lg_status lgi_run_tell_rates(lgi_run *run);
 
 /* Appends a training step. */
 LG_NODISCARD lg_status lgi_run_log_step(lgi_run *run, const lg_step_result *result,

@@ -176,6 +176,14 @@ lg_status lgi_job_train_batch(lg_job *job, const lg_batch *batch, lg_step_result
     return lg_trainer_step(job->trainer, batch->num_samples, tensors, result);
 }
 
+double lgi_job_scale(const lg_job *job)
+{
+    const lg_graph_opts *const opts = lg_graph_options(lg_trainer_graph(job->trainer));
+    const lg_optim_opts optim = lg_recipe_optim_opts(job->recipe);
+    return (double)opts->num_samples /
+           lg_optim_base_batch(&optim, opts->num_samples, opts->num_micro_batches);
+}
+
 lg_status lg_job_step(lg_job *job, lg_step_result *result)
 {
     const lg_batch *batch = NULL;

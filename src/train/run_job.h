@@ -30,6 +30,9 @@ LG_NODISCARD lg_status lgi_job_next_batch(lg_job *job, const lg_batch **out);
 LG_NODISCARD lg_status lgi_job_train_batch(lg_job *job, const lg_batch *batch,
                                            lg_step_result *result);
 
+/* S: the full batch over the batch that the learning rate is meant for. */
+double lgi_job_scale(const lg_job *job);
+
 /* INVALID_ARG if a weight or state is NaN or infinite, naming the tensor. */
 LG_NODISCARD lg_status lgi_job_check_weights(lg_job *job);
 

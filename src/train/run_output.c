@@ -125,6 +125,7 @@ static lg_status fill_record(lg_record *record, lgi_run *run, const char *state,
         lgi_format_time(now, sizeof now);
         LG_TRY(lg_record_set_text(record, "ended_at", now));
     }
+    LG_TRY(lgi_run_set_rate_table(run, record));
     return lg_record_set_json(record, "recipe", run->recipe_json);
 }
 
@@ -186,6 +187,7 @@ lg_status lgi_run_log_step(lgi_run *run, const lg_step_result *result,
     }
     LG_TRY_GOTO(lg_record_set_f64(record, "samples_per_s", progress->samples_per_s));
     LG_TRY_GOTO(lg_record_set_f64(record, "step_ms", progress->step_ms));
+    LG_TRY_GOTO(lgi_run_set_rates(run, record));
     LG_TRY_GOTO(lg_metrics_log_append(run->metrics, progress->step, record));
 out:
     lg_record_destroy(record);
