@@ -160,6 +160,20 @@ check "goes on" "$leapgrad" train part --resume
 same "hash of a text model" "$(hash_of text)" "$(hash_of part)"
 same "sample of a text model" "$(cat text/sample.txt)" "$(cat part/sample.txt)"
 
+# A sample without end can be stopped, too.
+"$leapgrad" train gpt.yaml run.dir=endless train.steps=3 generate.tokens=1000000000 >start.out 2>start.err &
+pid=$!
+for _ in $(seq 600); do
+    grep -q test_loss endless/metrics.jsonl 2>/dev/null && break
+    sleep 0.02
+done
+sleep 0.2
+end INT
+same "exit code while a sample is drawn" 10 "$rc"
+absent "no sample" endless/sample.txt
+check "goes on" "$leapgrad" train endless --resume generate.tokens=5
+same "bytes of the sample: prompt and tokens" 12 "$(wc -c <endless/sample.txt)"
+
 # A finished run is kept when another one begins; a folder with other things in it is left alone.
 first=$(hash_of long)
 train cnn.yaml run.dir=long train.steps=3 exec.device=reference
