@@ -38,11 +38,10 @@ lg_status lgi_need_one_stage(const lgi_units *units, const char *who)
 lg_status lgi_need_loop(const lgi_units *units, const char *who)
 {
     for (int s = 0; s < units->num_stages; s++) {
-        const int before = s >= units->num_ranks ? s % units->num_ranks : -1;
-        for (int t = 0; t < s && t < units->num_ranks; t++) {
+        for (int t = 0; t < s; t++) {
             const int rank = units->rank_of_stage[s];
             if (rank >= 0 && units->rank_of_stage[t] >= 0 &&
-                (rank == units->rank_of_stage[t]) != (t == before)) {
+                (rank == units->rank_of_stage[t]) != ((s - t) % units->num_ranks == 0)) {
                 LG_FAIL(LG_INVALID_ARG,
                         "%s: stage %d is on rank %d, stage %d on rank %d; it needs stages that go "
                         "round the ranks in a loop (rank = stage modulo %d)",
@@ -67,6 +66,17 @@ lg_status lgi_need_v(const lgi_units *units, const char *who)
             LG_FAIL(LG_INVALID_ARG,
                     "%s: stages %d and %d are on ranks %d and %d; placed in a V they share one",
                     who, s, mirror, units->rank_of_stage[s], units->rank_of_stage[mirror]);
+        }
+    }
+    for (int s = 0; s < units->num_stages; s++) {
+        for (int t = 0; t < s; t++) {
+            if (t != units->num_stages - 1 - s && units->rank_of_stage[s] >= 0 &&
+                units->rank_of_stage[s] == units->rank_of_stage[t]) {
+                LG_FAIL(LG_INVALID_ARG,
+                        "%s: stages %d and %d are both on rank %d; placed in a V they do not share "
+                        "one",
+                        who, t, s, units->rank_of_stage[s]);
+            }
         }
     }
     return LG_OK;
