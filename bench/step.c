@@ -5,7 +5,7 @@
  * Usage: step MODEL [key=value ...]
  *   MODEL: resnet20, densenet, mobilenet, vgg, gpt, bert
  *   keys: batch, micro_batches, steps, warmup, device, strategy, lanes, threads, costs (estimate, measure), rule (sgd, adamw),
- *         layers, width, heads, context, vocab, size (of images)
+ *         statistics (0, 1), scaling (none, adascale, lena), skip (step, layer), layers, width, heads, context, vocab, size (of images)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +108,14 @@ static void set_option(struct settings *s, const char *key, const char *value)
             strcmp(value, "measure") == 0 ? LG_TRAINER_COSTS_MEASURE : LG_TRAINER_COSTS_ESTIMATE;
     } else if (strcmp(key, "rule") == 0) {
         s->trainer.optim.rule = strcmp(value, "adamw") == 0 ? LG_OPTIM_ADAMW : LG_OPTIM_SGD;
+    } else if (strcmp(key, "statistics") == 0) {
+        s->trainer.optim.has_statistics = number != 0;
+    } else if (strcmp(key, "scaling") == 0) {
+        s->trainer.optim.scaling = strcmp(value, "lena") == 0       ? LG_LR_SCALING_LENA
+                                   : strcmp(value, "adascale") == 0 ? LG_LR_SCALING_ADASCALE
+                                                                    : LG_LR_SCALING_NONE;
+    } else if (strcmp(key, "skip") == 0) {
+        s->trainer.optim.skip = strcmp(value, "layer") == 0 ? LG_SKIP_LAYER : LG_SKIP_STEP;
     } else if (strcmp(key, "layers") == 0) {
         s->gpt.num_layers = s->bert.num_layers = number;
     } else if (strcmp(key, "width") == 0) {

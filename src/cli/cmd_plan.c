@@ -69,6 +69,40 @@ static lg_status print_frontier(const lg_recipe *recipe, const lg_trainer *train
     return LG_OK;
 }
 
+/* What gradient statistics cost: bytes that stay, and the gradients that live from a WEIGHT_GRAD to its GRAD_STAT. */
+static void print_statistics(const lg_graph *graph)
+{
+    char kept[CLI_TEXT_BYTES];
+    char largest[CLI_TEXT_BYTES];
+    int64_t kept_bytes = 0;
+    int64_t layer_bytes =
+        0; /* micro-batch gradients of one layer and micro-batch stand side by side */
+    int64_t largest_bytes = 0;
+    int last_layer = -1;
+    int last_micro_batch = -1;
+    if (!lg_graph_options(graph)->has_grad_stats) {
+        return;
+    }
+    for (int i = 0; i < lg_graph_num_values(graph); i++) {
+        const lg_value_info *value = lg_graph_value(graph, i);
+        if (value->kind == LG_VALUE_STAT || value->kind == LG_VALUE_RATE_STATE ||
+            value->kind == LG_VALUE_RATE) {
+            kept_bytes += value->bytes;
+        } else if (value->kind == LG_VALUE_MICRO_GRAD) {
+            const bool is_same =
+                value->layer == last_layer && value->micro_batch == last_micro_batch;
+            layer_bytes = (is_same ? layer_bytes : 0) + value->bytes;
+            largest_bytes = layer_bytes > largest_bytes ? layer_bytes : largest_bytes;
+            last_layer = value->layer;
+            last_micro_batch = value->micro_batch;
+        }
+    }
+    printf(
+        "  gradient statistics: %s bytes of numbers, and a micro-batch's gradient of one layer, at "
+        "most %s bytes\n",
+        cli_format_count(kept, kept_bytes), cli_format_count(largest, largest_bytes));
+}
+
 static lg_status print_plan(const lg_recipe *recipe, const lg_trainer *trainer)
 {
     const lg_trainer_info info = lg_trainer_about(trainer);
@@ -87,6 +121,7 @@ static lg_status print_plan(const lg_recipe *recipe, const lg_trainer *trainer)
     cli_print_lanes(lg_trainer_graph(trainer), lg_trainer_plan(trainer), &timeline);
     printf("  peak   %s bytes", cli_format_count(text, info.planned_peak_bytes));
     printf(" (%s)\n", cli_format_bytes(text, (double)info.planned_peak_bytes));
+    print_statistics(lg_trainer_graph(trainer));
     printf("  step   %s predicted; %d reorders\n", cli_format_ns(text, info.predicted_step_ns),
            info.num_reorders);
     lg_timeline_deinit(&timeline);

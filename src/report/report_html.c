@@ -16,6 +16,7 @@
 #include "report/picture.h"
 #include "report/record.h"
 #include "report/report_assets.h"
+#include "report/report_rates.h"
 
 #define NS_PER_MS 1e6
 #define BYTES_PER_MIB 1048576.0
@@ -564,6 +565,7 @@ lg_status lg_report_save(const lg_report_input *input, const char *path)
     add_headline(&text, input);
     if (input->metrics != NULL && lg_metrics_num_series(input->metrics) > 0) {
         LG_TRY_GOTO(add_curves(&text, input->metrics));
+        lgi_report_add_rates(&text, input->metrics);
     }
     LG_TRY_GOTO(add_step(&text, input));
     lgi_text_add(&text, "<section class=\"pair texts\">\n");

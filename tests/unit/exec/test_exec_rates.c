@@ -432,6 +432,84 @@ static void one_micro_batch_for_a_scale_above_1_is_refused(void **state)
     lg_model_destroy(model);
 }
 
+/* --- ratio rules --------------------------------------------------------------------------------------------------- */
+
+#define FC_ELEMS (NUM_CLASSES * 9)
+
+static double norm_of(const double *elems, int num)
+{
+    double sum = 0.0;
+    for (int i = 0; i < num; i++) {
+        sum += elems[i] * elems[i];
+    }
+    return sqrt(sum);
+}
+
+static void read_f64(lg_trainer *trainer, const char *name, double *out, int num)
+{
+    float elems[FC_ELEMS];
+    assert_ok(lg_trainer_read(trainer, name, elems, num));
+    for (int i = 0; i < num; i++) {
+        out[i] = (double)elems[i];
+    }
+}
+
+/*
+ * Three steps with a falling rate: LARS has the rate inside the momentum, LARC and SGD have it outside. The bias is excluded from
+ * the ratio and from decay.
+ */
+static void check_ratio_rule(lg_optim_rule rule, const char *name, int num, bool is_adapted)
+{
+    static struct batch batch;
+    char grad_name[32];
+    double weight[FC_ELEMS];
+    double velocity[FC_ELEMS] = {0.0};
+    lg_model *model = cnn(true);
+    lg_trainer *trainer = NULL;
+    lg_trainer_opts opts = lena_opts("reference-f64", 2);
+    opts.optim = lg_optim_opts_default();
+    opts.optim.rule = rule;
+    opts.optim.lr = 0.5;
+    opts.optim.weight_decay = 0.01;
+    opts.optim.trust_coefficient = 0.02;
+    opts.optim.schedule = LG_SCHEDULE_LINEAR;
+    (void)snprintf(grad_name, sizeof grad_name, "%s.grad", name);
+    assert_ok(lg_trainer_create(&trainer, model, &opts));
+    read_f64(trainer, name, weight, num);
+    for (int step = 0; step < 3; step++) {
+        double grad[FC_ELEMS];
+        double after[FC_ELEMS];
+        fill_batch(false, step, &batch);
+        assert_ok(step_on(trainer, false, &batch, 0, MAX_SAMPLES, NULL));
+        read_f64(trainer, grad_name, grad, num);
+        read_f64(trainer, name, after, num);
+        const double lr = lg_optim_lr(&opts.optim, step, NUM_STEPS);
+        const double decay = is_adapted ? 0.01 : 0.0;
+        const double weight_norm = norm_of(weight, num);
+        const double q =
+            is_adapted ? 0.02 * weight_norm / (norm_of(grad, num) + decay * weight_norm) : 1.0;
+        const double factor =
+            rule == LG_OPTIM_LARS ? lr * q : (is_adapted && q < lr ? q / lr : 1.0);
+        for (int i = 0; i < num; i++) {
+            velocity[i] = 0.9 * velocity[i] + factor * (grad[i] + decay * weight[i]);
+            weight[i] -= (rule == LG_OPTIM_LARS ? 1.0 : lr) * velocity[i];
+            assert_true(fabs(weight[i] - after[i]) < 1e-6); /* read back as f32 */
+        }
+    }
+    lg_trainer_destroy(trainer);
+    lg_model_destroy(model);
+}
+
+static void lars_has_the_rate_inside_the_momentum_and_larc_outside(void **state)
+{
+    (void)state;
+    check_ratio_rule(LG_OPTIM_LARS, "fc.weight", FC_ELEMS, true);
+    check_ratio_rule(LG_OPTIM_LARS, "fc.bias", NUM_CLASSES, false);
+    check_ratio_rule(LG_OPTIM_LARS, "bn1.weight", 9, false);
+    check_ratio_rule(LG_OPTIM_LARC, "fc.weight", FC_ELEMS, true);
+    check_ratio_rule(LG_OPTIM_LARC, "fc.bias", NUM_CLASSES, false);
+}
+
 /* --- resuming ------------------------------------------------------------------------------------------------------ */
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *where)
@@ -528,6 +606,7 @@ int main(void)
         cmocka_unit_test(statistics_are_those_of_each_micro_batchs_gradient),
         cmocka_unit_test(targets_that_are_ignored_do_not_weigh),
         cmocka_unit_test(a_gradient_that_is_not_finite_skips_the_step_and_is_said),
+        cmocka_unit_test(lars_has_the_rate_inside_the_momentum_and_larc_outside),
         cmocka_unit_test(one_micro_batch_for_a_scale_above_1_is_refused),
         cmocka_unit_test(a_resumed_training_has_the_bits_of_one_that_went_on),
         cmocka_unit_test(a_run_may_go_on_at_another_scale),

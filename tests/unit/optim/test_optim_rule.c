@@ -37,6 +37,55 @@ static void decay_leaves_out_norms_and_biases_unless_asked(void **state)
     assert_true(lg_optim_weight_decay(&opts, &bias) == 0.01);
 }
 
+static void trust_ratios_are_those_of_the_papers_and_1_without_a_norm(void **state)
+{
+    (void)state;
+    lg_optim_opts opts = lg_optim_opts_default();
+    opts.trust_coefficient = 0.5;
+    opts.rule = LG_OPTIM_LARS;
+    assert_true(lg_optim_trust_ratio(&opts, 0.125, 0.25, 4.0, 1.0) == 0.5 * 4.0 / (1.0 + 1.0));
+    assert_true(lg_optim_trust_ratio(&opts, 0.125, 0.25, 0.0, 1.0) == 1.0);
+    assert_true(lg_optim_trust_ratio(&opts, 0.125, 0.25, 4.0, 0.0) == 1.0);
+    opts.rule = LG_OPTIM_LARC; /* never above the learning rate */
+    assert_true(lg_optim_trust_ratio(&opts, 0.125, 0.25, 4.0, 1.0) == 1.0);
+    assert_true(lg_optim_trust_ratio(&opts, 4.0, 0.25, 4.0, 1.0) == 0.25);
+}
+
+static void ratio_rules_leave_norms_and_biases_alone(void **state)
+{
+    (void)state;
+    static const lg_optim_rule rules[] = {LG_OPTIM_LARS, LG_OPTIM_LARC, LG_OPTIM_LAMB};
+    const lg_param_info matrix = {.name = "fc.weight", .is_matrix = true};
+    const lg_param_info bias = {.name = "fc.bias", .is_matrix = false};
+    lg_optim_opts opts = lg_optim_opts_default();
+    opts.weight_decay = 0.01;
+    for (int i = 0; i < 3; i++) {
+        opts.rule = rules[i];
+        assert_true(lg_optim_is_adapted(&opts, &matrix));
+        assert_false(lg_optim_is_adapted(&opts, &bias));
+        assert_true(lg_optim_weight_decay(&opts, &bias) == 0.0);
+        assert_int_equal(lg_optim_num_slots(&opts), rules[i] == LG_OPTIM_LAMB ? 2 : 1);
+    }
+    opts.rule = LG_OPTIM_SGD;
+    assert_false(lg_optim_is_adapted(&opts, &matrix));
+}
+
+static void rates_shared_by_the_network_cannot_be_skipped_by_layer(void **state)
+{
+    (void)state;
+    lg_optim_opts opts = lg_optim_opts_default();
+    opts.scaling = LG_LR_SCALING_LENA;
+    opts.skip = LG_SKIP_LAYER;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_OK);
+    opts.variant = LG_RATE_VARIANT_RELEASED_CODE;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_INVALID_ARG);
+    opts.variant = LG_RATE_VARIANT_PAPER;
+    opts.scaling = LG_LR_SCALING_ADASCALE;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_INVALID_ARG);
+    opts.grouping = LG_GROUPING_TENSOR;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_OK);
+}
+
 static void clip_scales_only_gradients_longer_than_the_norm(void **state)
 {
     (void)state;
@@ -121,6 +170,9 @@ int main(void)
         cmocka_unit_test(sgd_has_a_slot_only_with_momentum_and_adamw_two),
         cmocka_unit_test(decay_leaves_out_norms_and_biases_unless_asked),
         cmocka_unit_test(clip_scales_only_gradients_longer_than_the_norm),
+        cmocka_unit_test(trust_ratios_are_those_of_the_papers_and_1_without_a_norm),
+        cmocka_unit_test(ratio_rules_leave_norms_and_biases_alone),
+        cmocka_unit_test(rates_shared_by_the_network_cannot_be_skipped_by_layer),
         cmocka_unit_test(step_numbers_carry_schedule_decay_and_count_from_1),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
     };
