@@ -28,9 +28,14 @@ struct batch {
     int32_t targets[MAX_SAMPLES * CONTEXT];
 };
 
-/* conv - bn - relu - conv - pool - linear - loss on 6x6 images; `has_norm`: samples of a micro-batch see each other */
-static lg_model *cnn(bool has_norm)
+/*
+ * conv - bn - relu - conv - pool - linear - loss on 6x6 images; `has_norm`: samples of a micro-batch see each other.
+ * `class_weight`: of every class; 0: none.
+ */
+static lg_model *weighted_cnn(bool has_norm, float class_weight)
 {
+    const float weights[NUM_CLASSES] = {class_weight, class_weight, class_weight, class_weight,
+                                        class_weight};
     lg_model *model = NULL;
     lg_layer_attrs attrs = lg_layer_attrs_default();
     int x = -1;
@@ -56,8 +61,15 @@ static lg_model *cnn(bool has_norm)
     attrs.num_outputs = NUM_CLASSES;
     assert_ok(lg_model_add(model, "fc", LG_LAYER_LINEAR, &attrs, &x, 1, &x));
     const int inputs[2] = {x, targets};
-    assert_ok(lg_model_add(model, "loss", LG_LAYER_SOFTMAX_CROSS_ENTROPY, NULL, inputs, 2, NULL));
+    attrs = lg_layer_attrs_default();
+    attrs.class_weights = class_weight > 0.0f ? weights : NULL;
+    assert_ok(lg_model_add(model, "loss", LG_LAYER_SOFTMAX_CROSS_ENTROPY, &attrs, inputs, 2, NULL));
     return model;
+}
+
+static lg_model *cnn(bool has_norm)
+{
+    return weighted_cnn(has_norm, 0.0f);
 }
 
 static lg_model *gpt(void)
@@ -361,6 +373,29 @@ static void targets_that_are_ignored_do_not_weigh(void **state)
     check_statistics("reference-f64", true, 9, 3, true); /* nothing left of the first micro-batch */
 }
 
+/* Powers of two: the loss is normalised by the same factor, and not a bit of a gradient differs. */
+static void the_scale_of_the_loss_changes_no_bit_of_a_rate(void **state)
+{
+    (void)state;
+    static struct batch batch;
+    static const float weights[3] = {0.0f, 1024.0f, 0.0009765625f};
+    lg_rate rates[3];
+    for (int k = 0; k < 3; k++) {
+        lg_model *model = weighted_cnn(true, weights[k]);
+        lg_trainer *trainer = NULL;
+        const lg_trainer_opts opts = lena_opts("reference", 5); /* 3, 3, 2, 2, 2 samples */
+        assert_ok(lg_trainer_create(&trainer, model, &opts));
+        for (int step = 0; step < 3; step++) {
+            fill_batch(false, step, &batch);
+            assert_ok(step_on(trainer, false, &batch, 0, MAX_SAMPLES, NULL));
+        }
+        assert_ok(lg_trainer_rate(trainer, 0, &rates[k]));
+        assert_memory_equal(&rates[k], &rates[0], sizeof rates[0]);
+        lg_trainer_destroy(trainer);
+        lg_model_destroy(model);
+    }
+}
+
 /* --- what goes wrong ----------------------------------------------------------------------------------------------- */
 
 static void read_all(lg_trainer *trainer, const lg_model *model, float *elems, size_t capacity)
@@ -604,6 +639,7 @@ int main(void)
         cmocka_unit_test(skipping_by_layer_has_the_bits_of_skipping_by_step_if_nothing_is_skipped),
         cmocka_unit_test(at_scale_1_without_warmup_every_scaling_has_the_bits_of_plain_sgd),
         cmocka_unit_test(statistics_are_those_of_each_micro_batchs_gradient),
+        cmocka_unit_test(the_scale_of_the_loss_changes_no_bit_of_a_rate),
         cmocka_unit_test(targets_that_are_ignored_do_not_weigh),
         cmocka_unit_test(a_gradient_that_is_not_finite_skips_the_step_and_is_said),
         cmocka_unit_test(lars_has_the_rate_inside_the_momentum_and_larc_outside),
