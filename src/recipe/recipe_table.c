@@ -26,10 +26,24 @@ static const char *const schedule_bys[] = {LG_SCHEDULE_BY_LIST(CHOICE_TEXT) NULL
 static const char *const skips[] = {LG_SKIP_LIST(CHOICE_TEXT) NULL};
 static const char *const cost_sources[] = {LG_COST_SOURCE_LIST(CHOICE_TEXT) NULL};
 #undef CHOICE_TEXT
-static const char *const strategies[] = {
-    "in-order", "out-of-order",    "gpipe", "1f1b", "interleaved", "breadth-first", "fast-forward",
-    "modulo",   "zb-h1",           "zb-h2", "zb-v", "dualpipe-v",  "barrier",       "wfbp",
-    "priority", "reverse-first-k", NULL};
+static const char *const strategies[] = {"in-order",
+                                         "out-of-order",
+                                         "auto",
+                                         "gpipe",
+                                         "1f1b",
+                                         "interleaved",
+                                         "breadth-first",
+                                         "fast-forward",
+                                         "modulo",
+                                         "zb-h1",
+                                         "zb-h2",
+                                         "zb-v",
+                                         "dualpipe-v",
+                                         "barrier",
+                                         "wfbp",
+                                         "priority",
+                                         "reverse-first-k",
+                                         NULL};
 static const char *const devices[] = {"auto", "cpu", "reference", "reference-f64", NULL};
 
 /* The member's type says how it is parsed; enums are unsigned. BYTES is the only one that C cannot tell. */
@@ -142,7 +156,7 @@ static const lgi_field fields[] = {
     SWITCH(optim, statistics, "false", "Observe gains and noise scales even where no learning rate depends on them."),
     NUMBER(optim, trust_coefficient, "", "0.001", 1e-30, 1e6, "lars, larc: factor on the ratio of norms."),
 
-    CHOICES(plan, strategy, "out-of-order", strategies, "What makes the order in which ops run. in-order: the textbook backward pass. out-of-order: weight gradients deferred or on a lane of their own, by costs and memory. The others are for pipelines (gpipe to dualpipe-v) and replicas (barrier to reverse-first-k), and compose: 1f1b+priority."),
+    CHOICES(plan, strategy, "out-of-order", strategies, "What makes the order in which ops run. in-order: the textbook backward pass. out-of-order: weight gradients deferred or on a lane of their own, by costs and memory. auto: the fastest of all by simulation, improved by search (planning takes seconds). The others are for pipelines (gpipe to dualpipe-v) and replicas (barrier to reverse-first-k), and compose: 1f1b+priority."),
     BYTES(plan, memory_bytes, "0", 0, MAX_BYTES, "The plan's arena may take at most this. 0: what the machine has."),
     SWITCH(plan, allow_lag, "true", "The strategy may move weight gradients and updates into the next step's forward pass (with the same result)."),
     CHOICE(plan, costs, "measure", cost_sources, "Where the times of ops come from: estimate (from flops and bytes), measure (on the device, before training), file."),

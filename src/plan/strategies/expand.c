@@ -206,6 +206,9 @@ static lg_status emit(expander *x, int op)
         return emit_meeting(x, op);
     }
     LG_TRY(emit_sources(x, op));
+    if (x->is_emitted[op]) { /* a message that a source sent had to wait for it */
+        return LG_OK;
+    }
     const double start_ns = sources_end_ns(x, op);
     append(x, op, start_ns,
            start_ns + lg_costs_op_ns(x->units->input->costs, op, x->units->width_idx));
@@ -332,6 +335,7 @@ static lg_status add_barriers(expander *x, const int *num_units_entries)
                                           compute->entries[num_before].op, 0};
         }
     }
+    lgi_free(x->plan->syncs);
     x->plan->syncs = syncs;
     x->plan->num_syncs = num;
     return status;

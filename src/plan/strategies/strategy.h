@@ -43,6 +43,7 @@ LG_NODISCARD lg_status lgi_compose(lg_plan **out, const lgi_strategy_input *inpu
 
 LG_NODISCARD lg_status lgi_in_order_create(lg_plan **out, const lgi_strategy_input *input);
 LG_NODISCARD lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input);
+LG_NODISCARD lg_status lgi_auto_create(lg_plan **out, const lgi_strategy_input *input);
 
 /* The textbook plan without memory. */
 LG_NODISCARD lg_status lgi_in_order_lanes(lg_plan **out, const lgi_strategy_input *input);

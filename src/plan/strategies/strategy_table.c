@@ -24,6 +24,7 @@
 const struct lgi_strategy lgi_strategies[] = {
     WHOLE("in-order", lgi_in_order_create, "textbook order: each weight gradient right beside its input gradient, updates at the end"),
     WHOLE("out-of-order", lgi_out_of_order_create, "weight gradients in a queue on other lanes, deferred, or in the next step's forward (Oh et al., EuroSys 2022): the fastest of many such plans by simulation, within the memory budget"),
+    WHOLE("auto", lgi_auto_create, "the fastest of all strategies by simulation, improved by list scheduling and local search, within the memory budget"),
     PIPELINE("gpipe", lgi_pipeline_gpipe, "all forwards, then all backwards (Huang et al., NeurIPS 2019)"),
     PIPELINE("1f1b", lgi_pipeline_1f1b, "one forward, one backward in turn, with a flush (Narayanan et al., SOSP 2019; Fan et al., PPoPP 2021)"),
     PIPELINE("interleaved", lgi_pipeline_interleaved, "1f1b over several stages per rank in a loop (Narayanan et al., SC 2021)"),

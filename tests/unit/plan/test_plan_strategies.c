@@ -541,7 +541,7 @@ static void strategies_have_names_and_help(void **state)
             assert_string_not_equal(lg_strategy_name(i), lg_strategy_name(k));
         }
     }
-    assert_int_equal(num_of_role[LG_STRATEGY_WHOLE], 2);
+    assert_int_equal(num_of_role[LG_STRATEGY_WHOLE], 3);
     assert_true(num_of_role[LG_STRATEGY_PIPELINE] > 2 && num_of_role[LG_STRATEGY_DATA] > 2);
 }
 
