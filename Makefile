@@ -8,7 +8,7 @@ export CMAKE_GENERATOR ?= Ninja
 endif
 export JOBS
 
-.PHONY: all deps demo check bench bench-papers bench-planner-scale install format clean help
+.PHONY: all deps demo check bench bench-papers bench-planner-scale bench-search install format clean help
 
 all: $(BUILD)/CMakeCache.txt
 	cmake --build $(BUILD) -j $(JOBS) --target $(if $(wildcard src/cli/*.c),leapgrad-cli,leapgrad)
@@ -43,6 +43,12 @@ bench-papers:
 	@tools/install_packages.sh build
 	@bench/papers.sh
 
+bench-search:
+	@tools/install_packages.sh build
+	@cmake --preset release -DLG_BENCH=ON >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target bench_search_exact >/dev/null
+	@$(BUILD)/bench/bench_search_exact $(ARGS)
+
 install: all
 	cmake --install $(BUILD)
 
@@ -58,6 +64,7 @@ help:
 	@echo 'make check    install what is missing, build, run all checks and tests'
 	@echo 'make bench    measure training steps against PyTorch'
 	@echo 'make bench-planner-scale  plan, prove and simulate a step on 64 ranks (seconds)'
+	@echo 'make bench-search   how near auto comes to the exact optimum of small cases (seconds)'
 	@echo 'make bench-papers         simulate the settings of papers, our speed-up beside theirs'
 	@echo 'make install  install program, library and headers (cmake --install build)'
 	@echo 'make deps     install all Debian packages of tools/packages.txt'

@@ -11,8 +11,10 @@
 #include "base/check.h"
 #include "plan/plan_make.h"
 
-/* Ops times plans that the strategy may simulate; the named ones get half of it. */
-#define MAX_SIMULATED_OPS 2000000
+/* Ops times plans that the strategy may simulate; the named ones get half of it. More for large graphs, up to a bound. */
+#define MIN_SIMULATED_OPS 2000000
+#define NUM_SIMULATIONS 100
+#define MAX_SIMULATED_OPS 12000000
 /* Tried first, whatever the budget. */
 #define MIN_TRIES 6
 
@@ -171,10 +173,18 @@ out:
     return status;
 }
 
+static int64_t budget_ops(const lg_graph *graph)
+{
+    const int64_t num = (int64_t)NUM_SIMULATIONS * lg_graph_num_ops(graph);
+    return num < MIN_SIMULATED_OPS   ? MIN_SIMULATED_OPS
+           : num > MAX_SIMULATED_OPS ? MAX_SIMULATED_OPS
+                                     : num;
+}
+
 lg_status lgi_auto_create(lg_plan **out, const lgi_strategy_input *input)
 {
     lg_status status = LG_OK;
-    lgi_budget budget = {.max_ops = MAX_SIMULATED_OPS};
+    lgi_budget budget = {.max_ops = budget_ops(input->graph)};
     lg_bound bound = {0};
     lg_plan *plan = NULL;
     lg_plan *better = NULL;

@@ -31,7 +31,7 @@
 /* Later entries of a lane that may be brought forward into a gap. */
 #define NUM_FILLERS 6
 /* Simulations without a better plan, after which the search ends: at least, and per node. */
-#define MIN_STALE 240
+#define MIN_STALE 500
 #define STALE_PER_NODE 4
 /* A disturbed order is worked on if it is no slower than this. */
 #define NEAR_FRAC 0.10

@@ -64,8 +64,12 @@ typedef struct searcher {
     lg_search_entry *entries;
     size_t num_entries;
     size_t capacity;
+    size_t first_entry; /* of the problem at hand */
     int64_t least_bytes;
     bool is_complete;
+    uint64_t *graphs; /* fingerprints of those that were tried */
+    size_t num_graphs;
+    size_t graphs_capacity;
     lg_rank_stats *stats; /* by rank */
     double *layer_ns;     /* by layer, of one micro-batch of `layers_of_samples` samples */
     int64_t *layer_bytes;
@@ -240,9 +244,27 @@ static lg_status make_problem(searcher *s, problem *p, const setting *set)
 
 /* --- entries ------------------------------------------------------------------------------------------------------------------ */
 
+/* Whether the same half of a name came to the same for this graph: without reductions data-parallel halves hardly differ. */
+static bool is_known(const searcher *s, const lg_search_entry *entry)
+{
+    const size_t length = strcspn(entry->strategy, "+");
+    for (size_t i = s->first_entry; i < s->num_entries; i++) {
+        const lg_search_entry *const e = &s->entries[i];
+        if (e->fits == entry->fits && e->step_ns == entry->step_ns &&
+            e->peak_bytes == entry->peak_bytes && strcspn(e->strategy, "+") == length &&
+            strncmp(e->strategy, entry->strategy, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static lg_status add_entry(searcher *s, const lg_search_entry *entry, const lg_plan *plan)
 {
     const int num_ranks = s->machine->num_ranks;
+    if (s->num_entries > s->first_entry && is_known(s, entry)) {
+        return LG_OK;
+    }
     LG_TRY(lgi_grow(&s->entries, &s->capacity, s->num_entries + 1, sizeof *s->entries));
     lg_search_entry *const e = &s->entries[s->num_entries];
     *e = *entry;
@@ -323,12 +345,26 @@ static bool is_over(const searcher *s)
     return s->num_kept > 0 && s->budget.used_ops >= s->budget.max_ops / 2;
 }
 
+/* A balanced split may be the one into equal numbers of blocks. */
+static lg_status is_new_graph(searcher *s, const lg_graph *graph, bool *is_new)
+{
+    const uint64_t fingerprint = lg_graph_fingerprint(graph);
+    *is_new = true;
+    for (size_t i = 0; i < s->num_graphs && *is_new; i++) {
+        *is_new = s->graphs[i] != fingerprint;
+    }
+    LG_TRY(lgi_grow(&s->graphs, &s->graphs_capacity, s->num_graphs + 1, sizeof *s->graphs));
+    s->graphs[s->num_graphs++] = fingerprint;
+    return LG_OK;
+}
+
 static lg_status try_setting(searcher *s, const setting *set)
 {
     lg_status status = LG_OK;
     problem p = {0};
     lgi_auto_try *tries = NULL;
     int num = 0;
+    bool is_new = false;
     if (is_over(s)) {
         s->is_complete = false;
         return LG_OK;
@@ -340,7 +376,12 @@ static lg_status try_setting(searcher *s, const setting *set)
         goto out;
     }
     LG_TRY_GOTO(status);
+    LG_TRY_GOTO(is_new_graph(s, p.graph, &is_new));
+    if (!is_new) {
+        goto out;
+    }
     LG_TRY_GOTO(lgi_auto_list(&tries, &num, p.graph));
+    s->first_entry = s->num_entries;
     for (int i = 0; i < num; i++) {
         if (is_over(s)) {
             s->is_complete = false;
@@ -459,8 +500,13 @@ static lg_status improve_all(searcher *s)
     const double limit_ns = s->kept[0].step_ns * (1.0 + KEPT_FRAC);
     const int64_t max_ops = s->budget.max_ops;
     int best = 0;
-    for (int i = 0; i < s->num_kept && s->kept[i].step_ns <= limit_ns; i++) {
-        s->budget.max_ops = s->budget.used_ops + (max_ops - s->budget.used_ops) / (s->num_kept - i);
+    int num = 0;
+    while (num < s->num_kept && s->kept[num].step_ns <= limit_ns) {
+        num++;
+    }
+    for (int i = 0; i < num; i++) {
+        s->first_entry = s->num_entries;
+        s->budget.max_ops = s->budget.used_ops + (max_ops - s->budget.used_ops) / (num - i);
         LG_TRY(improve(s, &s->kept[i]));
         best = s->kept[i].step_ns < s->kept[best].step_ns ? i : best;
     }
@@ -519,7 +565,8 @@ static void tell(lg_search_result *out)
     char name[160];
     const lg_search_entry *const best = &out->entries[0];
     const lg_search_entry *const named = &out->entries[out->best_named];
-    const double above = out->bound.step_ns > 0.0 ? best->step_ns / out->bound.step_ns - 1.0 : 0.0;
+    const double above =
+        out->bound.step_ns > 0.0 ? fmax(0.0, best->step_ns / out->bound.step_ns - 1.0) : 0.0;
     describe(name, sizeof name, named);
     if (out->gain_frac < GAIN_FRAC) {
         (void)snprintf(out->text, sizeof out->text,
@@ -616,6 +663,7 @@ static void searcher_deinit(searcher *s)
         lgi_free(s->entries[i].rank_peak_bytes);
     }
     lgi_free(s->entries);
+    lgi_free(s->graphs);
     lgi_free(s->stats);
     lgi_free(s->layer_ns);
     lgi_free(s->layer_bytes);
