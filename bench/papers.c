@@ -89,12 +89,15 @@ static const struct row common_rows[] = {
     {"zb-h2", "zb-h2", PLACE_CONTIGUOUS, 0, false},
     {"zb-v", "zb-v", PLACE_V, 0, false},
     {"auto", "auto", PLACE_CONTIGUOUS, 0, false},
+    {"auto, V", "auto", PLACE_V, 0, false},
 };
 static const struct row modulo_rows[] = {
     {"breadth-first, g=1", "breadth-first", PLACE_MODULO, 1, false},
     {"modulo, g=3", "modulo", PLACE_MODULO, 3, false},
     {"modulo, g=2", "modulo", PLACE_MODULO, 2, false},
     {"modulo, g=1", "modulo", PLACE_MODULO, 1, false},
+    {"auto, g=2", "auto", PLACE_MODULO, 2, false},
+    {"auto, g=1", "auto", PLACE_MODULO, 1, false},
 };
 
 static int num_blocks(const lg_model *model)
