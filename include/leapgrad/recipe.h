@@ -47,6 +47,20 @@ typedef enum lg_model_kind {
         LG_NUM_MODEL_KINDS
 } lg_model_kind;
 
+#define LG_RANK_PLACEMENT_LIST(X) \
+    X(AUTO, "auto") \
+    X(CONTIGUOUS, "contiguous") \
+    X(BALANCED, "balanced") \
+    X(MODULO, "modulo") \
+    X(V, "v")
+
+typedef enum lg_rank_placement {
+#define LG_RANK_PLACEMENT_ENUM(name, text) LG_PLACE_##name,
+    LG_RANK_PLACEMENT_LIST(LG_RANK_PLACEMENT_ENUM)
+#undef LG_RANK_PLACEMENT_ENUM
+        LG_NUM_RANK_PLACEMENTS
+} lg_rank_placement;
+
 #define LG_COST_SOURCE_LIST(X) \
     X(ESTIMATE, "estimate") \
     X(MEASURE, "measure") \
@@ -151,7 +165,18 @@ typedef struct lg_recipe {
         lg_cost_source costs;
         char *costs_file;
         char *file;
+        char *machine;
+        int64_t reverse_first_k;
+        bool push;
     } plan;
+    struct {
+        int64_t pipeline;
+        int64_t replicas;
+        int64_t stages;
+        lg_rank_placement placement;
+        int64_t group;
+        int64_t chunk_bytes;
+    } ranks;
     struct {
         char *device;
         int64_t lanes;

@@ -87,7 +87,10 @@ typedef struct lg_timeline_panel {
 } lg_timeline_panel;
 
 /**
- * Draws the panels one below the other: lanes as rows, op kinds by colour with a legend, layers and micro-batches where
+ * Several ranks: a row for each rank with what it computes, thin rows for what it sends, receives and reduces, its live bytes
+ * below; ops of one stage, micro-batch and direction are one box with the micro-batch's number.
+ *
+ * One rank: draws the panels one below the other: lanes as rows, op kinds by colour with a legend, layers and micro-batches where
  * they fit and as tooltips everywhere, lagged ops hatched, step boundaries, live bytes under each rank. Ops that are
  * too short to see are merged, so that the file stays below 1.5 MB.
  *
@@ -113,6 +116,20 @@ LG_API LG_NODISCARD lg_status lg_timeline_save_trace(const char *path, const lg_
 LG_API LG_NODISCARD lg_status lg_timeline_save_csv(const char *path, const lg_graph *graph,
                                                    const lg_plan *plan,
                                                    const lg_timeline_panel *panels, int num_panels);
+
+/** A plan as a point: what it takes in time and in memory. */
+typedef struct lg_scatter_point {
+    const char *label;
+    double step_ns;
+    double peak_bytes;
+} lg_scatter_point;
+
+/**
+ * Draws plans as time against memory: numbered points, in the order given, and a list of them beside the picture; those that no other
+ * one beats in both are joined by a line. Times and bytes must be finite.
+ */
+LG_API LG_NODISCARD lg_status lg_scatter_save_svg(const char *path, const char *title,
+                                                  const lg_scatter_point *points, int num_points);
 
 /* --- the report --------------------------------------------------------------------------------------------------- */
 

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/cli_cluster.h"
 
 #define NUM_FRONTIER_POINTS 8
 
 /* --- plan ---------------------------------------------------------------------------------------------------------- */
 
-static const cli_option plan_options[] = {{"out", "FILE", "save the plan, for plan.file=FILE"},
-                                          {NULL, NULL, NULL}};
+static const cli_option plan_options[] = {
+    {"out", "FILE", "save the plan, for plan.file=FILE; several ranks, FILE.csv: for PyTorch"},
+    CLI_CLUSTER_OPTIONS,
+    {NULL, NULL, NULL}};
 
 static lg_strategy_opts strategy_opts(const lg_recipe *recipe)
 {
@@ -133,6 +135,9 @@ static lg_status plan(const cli_args *args)
     lg_recipe *recipe = NULL;
     lg_job *job = NULL;
     const char *const out_path = cli_args_option(args, &cli_plan, "out");
+    if (cli_is_cluster(args, &cli_plan)) {
+        return cli_cluster_plan(args, &cli_plan);
+    }
     lg_status status = cli_load_recipe(&recipe, args->words[0], args);
     if (status == LG_OK) {
         status = cli_use_costs_of_run(recipe, args->words[0]);
@@ -156,12 +161,14 @@ static lg_status plan(const cli_args *args)
 }
 
 const cli_command cli_plan = {.name = "plan",
-                              .words = "RECIPE [key=value ...]",
-                              .min_words = 1,
+                              .words = "RECIPE|--model=NAME [key=value ...]",
+                              .min_words = 0,
                               .max_words = 1,
                               .summary = "make a plan and print what it costs: time against bytes",
                               .help = "Costs are measured first, unless plan.costs says otherwise; "
-                                      "of a run directory its own are used.",
+                                      "of a run directory its own are used.\n"
+                                      "Several ranks (ranks.pipeline, ranks.replicas, --machine): "
+                                      "as leapgrad simulate.",
                               .options = plan_options,
                               .run = plan};
 
@@ -224,8 +231,13 @@ static bool uses_plan_of_run(const cli_args *args)
     return cli_is_directory(args->words[0]);
 }
 
+static const cli_option check_options[] = {CLI_CLUSTER_OPTIONS, {NULL, NULL, NULL}};
+
 static lg_status check(const cli_args *args)
 {
+    if (cli_is_cluster(args, &cli_check)) {
+        return cli_cluster_check(args, &cli_check);
+    }
     lg_recipe *recipe = NULL;
     lg_job *job = NULL;
     char *path = NULL;
@@ -257,14 +269,14 @@ static lg_status check(const cli_args *args)
 
 const cli_command cli_check = {
     .name = "check",
-    .words = "RECIPE PLAN [key=value ...] | RUN",
-    .min_words = 1,
+    .words = "RECIPE|--model=NAME PLAN [key=value ...] | RUN",
+    .min_words = 0,
     .max_words = 2,
     .summary = "prove a saved plan against a recipe, or name the rule it breaks",
     .help = "Each op exactly once; every edge respected; no deadlock; no two live values in one "
             "place; peak as\n"
             "stated and within plan.memory_bytes.",
-    .options = NULL,
+    .options = check_options,
     .run = check};
 
 /* --- profile ------------------------------------------------------------------------------------------------------- */

@@ -4,12 +4,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/cli.h"
+#include "cli/cli_cluster.h"
 #include "leapgrad/report.h"
 
 static const cli_option options[] = {
     {"plan", "FILE", "a saved plan instead of the one that the recipe makes"},
     {"out", "DIR", "where timeline.svg, timeline.csv and trace.json go; RUN itself, or ."},
+    CLI_CLUSTER_OPTIONS,
     {NULL, NULL, NULL}};
 
 static bool exists(const char *path)
@@ -111,6 +112,9 @@ static lg_status draw(lg_job *job, const char *measured_path, const char *direct
 
 static lg_status show(const cli_args *args)
 {
+    if (cli_is_cluster(args, &cli_show)) {
+        return cli_cluster_show(args, &cli_show);
+    }
     const char *const target = args->words[0];
     const bool is_run = cli_is_directory(target);
     const char *const given_plan = cli_args_option(args, &cli_show, "plan");
@@ -143,8 +147,8 @@ static lg_status show(const cli_args *args)
 
 const cli_command cli_show = {
     .name = "show",
-    .words = "RECIPE|RUN [key=value ...]",
-    .min_words = 1,
+    .words = "RECIPE|RUN|--model=NAME [key=value ...]",
+    .min_words = 0,
     .max_words = 1,
     .summary = "draw the timeline of a plan, or of a run as planned and as measured",
     .help = NULL,

@@ -82,8 +82,7 @@ static lg_status check_opts(const lg_strategy_opts *opts, const lg_machine *mach
     return LG_OK;
 }
 
-/* Fills in the input of a strategy; fails where options, machine and graph do not go together. */
-static lg_status resolve_input(lgi_strategy_input *input, const lg_graph *graph,
+lg_status lgi_strategy_resolve(lgi_strategy_input *input, const lg_graph *graph,
                                const lg_machine *machine, const lg_costs *costs,
                                const lg_strategy_opts *opts)
 {
@@ -106,7 +105,7 @@ lg_status lg_plan_create(lg_plan **out, const char *strategy, const lg_graph *gr
     const struct lgi_strategy *data = NULL;
     LG_TRY(lgi_strategy_find(strategy, &pipeline, &data));
     lgi_strategy_input input;
-    LG_TRY(resolve_input(&input, graph, machine, costs, opts));
+    LG_TRY(lgi_strategy_resolve(&input, graph, machine, costs, opts));
     lg_plan *plan = NULL;
     LG_TRY(data == NULL ? pipeline->create(&plan, &input)
                         : lgi_compose(&plan, &input, strategy, pipeline, data));
@@ -182,7 +181,7 @@ lg_status lg_plan_frontier(lg_frontier_point *points, int num_points, lg_frontie
     cost_pair pairs[MAX_FRONTIER_PLANS];
     int num_pairs = 0;
     lgi_strategy_input input;
-    LG_TRY(resolve_input(&input, graph, machine, costs, opts));
+    LG_TRY(lgi_strategy_resolve(&input, graph, machine, costs, opts));
     lg_plan *plan = NULL;
     const int64_t limit_bytes = input.opts.memory_bytes;
     input.opts.memory_bytes = 0;

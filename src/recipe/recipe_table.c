@@ -24,6 +24,7 @@ static const char *const groupings[] = {LG_GROUPING_LIST(CHOICE_TEXT) NULL};
 static const char *const rate_variants[] = {LG_RATE_VARIANT_LIST(CHOICE_TEXT) NULL};
 static const char *const schedule_bys[] = {LG_SCHEDULE_BY_LIST(CHOICE_TEXT) NULL};
 static const char *const skips[] = {LG_SKIP_LIST(CHOICE_TEXT) NULL};
+static const char *const placements[] = {LG_RANK_PLACEMENT_LIST(CHOICE_TEXT) NULL};
 static const char *const cost_sources[] = {LG_COST_SOURCE_LIST(CHOICE_TEXT) NULL};
 #undef CHOICE_TEXT
 static const char *const strategies[] = {"in-order",
@@ -162,6 +163,16 @@ static const lgi_field fields[] = {
     CHOICE(plan, costs, "measure", cost_sources, "Where the times of ops come from: estimate (from flops and bytes), measure (on the device, before training), file."),
     TEXT(plan, costs_file, "", "plan.costs=file: the file, as written by the profile command."),
     TEXT(plan, file, "", "Run the plan in this file. Empty: make one."),
+    TEXT(plan, machine, "", "Machine file that a plan for several ranks is made for. Empty: this machine, one rank."),
+    NUMBER(plan, reverse_first_k, "layers", "-1", -1, 1000000, "reverse-first-k: the first so many layers with weights have their weight gradients last. -1: searched."),
+    SWITCH(plan, push, "false", "fast-forward, modulo: cap the micro-batches in flight at the pipeline's ranks."),
+
+    NUMBER(ranks, pipeline, "ranks", "1", 1, 65536, "Ranks that the layers of a model are spread over."),
+    NUMBER(ranks, replicas, "", "1", 1, 65536, "Copies of the pipeline, each with its part of the batch."),
+    NUMBER(ranks, stages, "stages", "0", 0, 65536, "Stages of a pipeline rank. 0: one; with ranks.placement=v two; with modulo what the groups come to."),
+    CHOICE(ranks, placement, "auto", placements, "How blocks of layers go to stages. contiguous: equal numbers of blocks. balanced: equal times. modulo: groups of ranks.group blocks, dealt to the ranks in turn. v: two stages per rank, there and back. auto: what the strategy asks for, else contiguous."),
+    NUMBER(ranks, group, "blocks", "1", 1, 1000000, "modulo: blocks of a stage."),
+    BYTES(ranks, chunk_bytes, "0", 0, MAX_BYTES, "Gradients travel between replicas in parts of at most this. 0: a layer's in one."),
 
     CHOICE(exec, device, "auto", devices, "Backend that runs the ops. auto: the preferred one of this build."),
     NUMBER(exec, lanes, "lanes", "0", 0, 1024, "Compute lanes. 0: the strategy chooses."),
@@ -183,6 +194,7 @@ static const struct {
     {"train", "Length, batch, and what happens when."},
     {"optim", "How weights change."},
     {"plan", "The order of the ops and their memory."},
+    {"ranks", "How a step is spread over the ranks of a machine."},
     {"exec", "What runs the plan."},
     {"generate", "Text from a trained GPT."},
 };

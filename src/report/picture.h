@@ -54,6 +54,13 @@ const char *lgi_format_bytes(double bytes, char *text, size_t text_bytes);
 /* The largest of 1, 2, 5 times a power of ten that divides `range` into at least `num_parts` / 2.5 parts. */
 double lgi_nice_step(double range, int num_parts);
 
+/* The style of pictures of timelines; everything is below .tl, so that it can stand in a page. */
+void lgi_timeline_style(lgi_text *out, bool is_standalone);
+
+/* lgi_timeline_svg() for several ranks. */
+LG_NODISCARD lg_status lgi_timeline_ranks_svg(lgi_text *out, const lgi_picture *picture,
+                                              const char *title, bool is_standalone);
+
 /* Draws into `out`. Standalone: a whole SVG file with background; else an element for an HTML page. */
 LG_NODISCARD lg_status lgi_timeline_svg(lgi_text *out, const lgi_picture *picture,
                                         const char *title, bool is_standalone);

@@ -495,8 +495,7 @@ static double draw_legend(const struct frame *frame, double y, lgi_text *out)
     return height + LEGEND_ROW + 6.0;
 }
 
-/* The style of the picture; everything is below .tl, so that it can stand in a page. */
-static void add_style(lgi_text *out, bool is_standalone)
+void lgi_timeline_style(lgi_text *out, bool is_standalone)
 {
     lgi_text_add(out,
                  "<style>\n"
@@ -573,6 +572,9 @@ static void find_threshold(struct frame *frame)
 lg_status lgi_timeline_svg(lgi_text *out, const lgi_picture *picture, const char *title,
                            bool is_standalone)
 {
+    if (picture->plan->num_ranks > 1) {
+        return lgi_timeline_ranks_svg(out, picture, title, is_standalone);
+    }
     struct frame frame = {.picture = picture};
     find_range(&frame);
     find_threshold(&frame);
@@ -589,7 +591,7 @@ lg_status lgi_timeline_svg(lgi_text *out, const lgi_picture *picture, const char
         lgi_text_addf(out, " width=\"%.0f\" height=\"%.0f\"", WIDTH, height);
     }
     lgi_text_add(out, ">\n");
-    add_style(out, is_standalone);
+    lgi_timeline_style(out, is_standalone);
     if (title != NULL) {
         lgi_text_addf(out, "<text class=\"H\" x=\"%.0f\" y=\"%.0f\">", MARGIN, y + 18.0);
         lgi_text_add_escaped_cut(out, title, 140);

@@ -34,6 +34,25 @@ static int process_id(const lgi_picture *picture, int panel, int rank)
     return panel * picture->plan->num_ranks + rank + 1;
 }
 
+/* An arrow from what is sent to where it is received: between the two spans of a message, which have one number. */
+static lg_status add_flow(lgi_text *out, const lgi_picture *picture, const lg_span *span, int panel,
+                          double begin_ns)
+{
+    const lg_op_info *const op = lg_graph_op(picture->graph, span->op);
+    if (op->group < 0 || (op->kind != LG_OP_SEND && op->kind != LG_OP_RECV)) {
+        return LG_OK;
+    }
+    const bool is_send = op->kind == LG_OP_SEND;
+    const double middle_ns = (span->start_ns + span->end_ns) / 2.0;
+    char id[64];
+    (void)snprintf(id, sizeof id, "%d.%d.%" PRId64, panel, op->group, span->step);
+    return add_event(out,
+                     json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:f}", "name", "message", "cat",
+                               "message", "ph", is_send ? "s" : "f", "bp", "e", "id", id, "pid",
+                               process_id(picture, panel, picture->plan->lanes[span->lane].rank),
+                               "tid", span->lane, "ts", (middle_ns - begin_ns) / 1e3));
+}
+
 static lg_status add_names(lgi_text *out, const lgi_picture *picture, int panel)
 {
     char name[160];
@@ -73,6 +92,7 @@ static lg_status add_panel(lgi_text *out, const lgi_picture *picture, int panel)
                 "dur", (span->end_ns - span->start_ns) / 1e3, "args", "layer",
                 picture->labels[span->op], "kind", lg_op_kind_name(op->kind), "micro_batch",
                 op->micro_batch, "lag", picture->lag[span->op], "step", (json_int_t)span->step)));
+        LG_TRY(add_flow(out, picture, span, panel, timeline->begin_ns));
     }
     for (int i = 0; i < timeline->num_memory_points; i++) {
         const lg_memory_point *const point = &timeline->memory_points[i];

@@ -69,6 +69,12 @@ static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
 {
     const lg_recipe *const recipe = job->recipe;
     LG_TRY(lg_recipe_check(recipe));
+    if (recipe->ranks.pipeline * recipe->ranks.replicas > 1) {
+        LG_FAIL(LG_NOT_SUPPORTED,
+                "ranks: %lld x %lld ranks can be planned and simulated, but not run yet; training "
+                "takes ranks.pipeline=1 ranks.replicas=1",
+                (long long)recipe->ranks.replicas, (long long)recipe->ranks.pipeline);
+    }
     job->has_data = !overrides->without_data || recipe->data.kind == LG_DATA_IDX;
     lg_shape shape = LG_SHAPE(1);
     if (job->has_data) {

@@ -11,6 +11,11 @@ typedef struct lgi_strategy_input {
     lg_strategy_opts opts; /* in range; memory_bytes 0: not limited */
 } lgi_strategy_input;
 
+/* Fills in the input of a strategy; fails where options, machine and graph do not go together. */
+LG_NODISCARD lg_status lgi_strategy_resolve(lgi_strategy_input *input, const lg_graph *graph,
+                                            const lg_machine *machine, const lg_costs *costs,
+                                            const lg_strategy_opts *opts);
+
 struct lgi_units;
 struct lgi_unit;
 struct lgi_schedule;

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Plans for several ranks: plan, check, simulate, show, compare, schedules as CSV; closed forms; what is refused, by name.
+. "$(dirname "$0")/cli_fixture.sh" "$1"
+root=${LG_SOURCE_DIR:?}
+machines=$root/machines
+
+step_of() { # argument...: the simulated step
+    "$leapgrad" simulate "$@" 2>&1 | sed -n 's/^  step  *\([0-9.]* [a-z]*\) simulated.*/\1/p'
+}
+
+# --- closed forms, F = I = W = 1 ms: 3 M (1 + (P - 1) / M) and what splitting backward takes off
+equal=(--equal-times ranks.pipeline=4 train.micro_batches=8)
+same "gpipe: 3 (M + P - 1)" "33.00 ms" "$(step_of "${equal[@]}" plan.strategy=gpipe)"
+same "1f1b: the same" "33.00 ms" "$(step_of "${equal[@]}" --strategy 1f1b)"
+same "interleaved: half the bubble" "28.50 ms" "$(step_of "${equal[@]}" --strategy interleaved)"
+same "zb-h1: a third of it" "27.00 ms" "$(step_of "${equal[@]}" --strategy zb-h1)"
+same "zb-v: none" "24.00 ms" "$(step_of "${equal[@]}" --strategy zb-v)"
+same "one micro-batch, fewer than ranks" "12.00 ms" "$(step_of --equal-times ranks.pipeline=4 --strategy 1f1b)"
+
+# --- a model on a machine
+on_four=(--model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 train.micro_batches=8 train.batch=64)
+check "plan" "$leapgrad" plan "${on_four[@]}" plan.strategy=zb-h1 --out plan.json
+out=$("$leapgrad" simulate "${on_four[@]}" --plan plan.json)
+contains "what it is for" "$out" '^bert-24: 24 blocks, [0-9]+ ops'
+contains "ranks" "$out" '^  ranks +4: 1 replicas x 4 pipeline ranks, 4 stages \(contiguous\)'
+same "a row for each rank" 4 "$(grep -cE '^ +[0-3] +[0-9.]+ ms +[0-9.]+ % ' <<<"$out")"
+same "the saved plan is as fast" "$(step_of "${on_four[@]}" plan.strategy=zb-h1)" "$(step_of "${on_four[@]}" --plan plan.json)"
+contains "check" "$("$leapgrad" check "${on_four[@]}" plan.json)" '^ok: strategy zb-h1, 4 ranks'
+sed 's/"input_grad(bert.encoder.layer.0.output.dense,0)[^"]*"/"gone"/' plan.json >broken.json
+refused "a plan that lost an op" 2 "gone" check "${on_four[@]}" broken.json
+refused "a plan of another graph" 2 "graph" check --model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 \
+    train.micro_batches=4 train.batch=64 plan.json
+contains "balanced is no slower" "$(step_of "${on_four[@]}" --strategy 1f1b ranks.placement=balanced)" ' ms$'
+mkdir pictures
+check "show" "$leapgrad" show "${on_four[@]}" plan.strategy=1f1b --out pictures
+for file in timeline.svg timeline.csv trace.json plan.html; do
+    check "show writes $file" test -s pictures/$file
+done
+for word in 'rank 3' 'F forward' 'send' 'stage 2, micro-batch 7'; do
+    check "the picture has '$word'" grep -q "$word" pictures/timeline.svg
+done
+check "the trace has flows" grep -q '"ph":"s"' pictures/trace.json
+same "each flow that begins ends" "$(grep -c '"ph":"s"' pictures/trace.json)" "$(grep -c '"ph":"f"' pictures/trace.json)"
+out=$("$leapgrad" compare "${on_four[@]}" --strategies gpipe,1f1b,zb-h1,zb-v --out scatter.svg)
+same "compare ranks all" 4 "$(grep -cE '^ +[1-4]  [a-z0-9-]+ +[0-9.]+ ms' <<<"$out")"
+check "a picture of them" grep -q '<circle' scatter.svg
+out=$("$leapgrad" compare "${equal[@]}")
+contains "all by default, fastest first" "$(sed -n 2p <<<"$out")" '^ +1  zb-(h2|v) .* 24\.00 ms'
+out=$("$leapgrad" simulate --equal-times ranks.pipeline=2 ranks.replicas=2 train.micro_batches=4 plan.strategy=1f1b+priority)
+contains "replicas" "$out" '^  ranks +4: 2 replicas x 2 pipeline ranks'
+
+# --- recipes
+cat gpt.yaml - >ranks.yaml <<YAML
+ranks: {pipeline: 2, replicas: 2}
+YAML
+contains "a recipe with ranks" "$("$leapgrad" plan ranks.yaml plan.strategy=1f1b plan.machine="$machines/v100-nvlink-8.json")" \
+    'the first 4 of its 8 ranks'
+refused "training over ranks" 4 "2 x 2 ranks can be planned and simulated, but not run yet" train ranks.yaml
+contains "one rank stays as it was" "$("$leapgrad" plan gpt.yaml)" 'time against bytes'
+
+# --- schedules as CSV
+for file in "$root"/tests/golden/schedules/*.csv; do
+    case $file in
+    */single-1f1b.csv) refused "PyTorch's broken order" 2 "line 4, action [0-9]+: '3F8'" simulate --csv "$file" ;;
+    *) check "read $(basename "$file")" "$leapgrad" simulate --csv "$file" --out back.csv ;;
+    esac
+done
+check "a schedule on a model" "$leapgrad" simulate --csv "$root/tests/golden/schedules/1f1b.csv" --model bert-24 \
+    --machine "$machines/v100-nvlink-4.json" train.batch=64
+check "draw one" "$leapgrad" show --csv "$root/tests/golden/schedules/zbv-zero-bubble.csv" --out pictures
+check "check one" "$leapgrad" check --csv "$root/tests/golden/schedules/dualpipe-v-comms.csv"
+check "write one" "$leapgrad" plan "${equal[@]}" plan.strategy=1f1b --out ours.csv
+same "1f1b as everyone has it" "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3,3F4,3B4,3F5,3B5,3F6,3B6,3F7,3B7" "$(sed -n 4p ours.csv | tr -d '\r')"
+same "and back" "33.00 ms" "$(step_of --csv ours.csv)"
+printf '0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n' >deadlock.csv
+refused "a deadlock" 2 "deadlock.csv: line 1, action 2: deadlock: '0B0' waits for '1B0' \(line 2, action 4\)" check --csv deadlock.csv
+printf '0B0,0F0\n' >order.csv
+refused "an order" 2 "line 1, action 1: '0B0' comes before '0F0'" show --csv order.csv
+
+# --- what cannot be
+refused "nothing to plan" 2 "of what\\? a recipe, --model" simulate
+refused "an unknown model" 2 "bert-24" simulate --model bert-25 --machine "$machines/v100-nvlink-4.json"
+refused "more stages than blocks" 2 "4 ranks of 50 stages each need 200 blocks; the model has 24" plan "${on_four[@]}" ranks.stages=50 plan.strategy=1f1b
+refused "more ranks than the machine" 2 "is 8 ranks; .* has 4" plan --model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=8 plan.strategy=1f1b
+refused "k beyond the layers" 2 "plan.reverse_first_k: 5000, but the model has [0-9]+ layers" simulate --model resnet50 \
+    --machine "$machines/v100-nvlink-4.json" ranks.replicas=4 plan.strategy=reverse-first-k plan.reverse_first_k=5000
+refused "more micro-batches than samples" 2 "train.micro_batches: 100 " simulate "${on_four[@]}" train.micro_batches=100 plan.strategy=1f1b
+refused "no machine" 2 "plan.machine: 4 ranks need a machine file" simulate --model bert-24 ranks.pipeline=4
+refused "no such machine file" 5 "nowhere.json" simulate --model bert-24 --machine nowhere.json ranks.pipeline=4
+perl -0pe 's/("intra_host".*?"bytes_per_s": *)[0-9.e+]+/${1}0/s' "$machines/v100-nvlink-4.json" >zero.json
+refused "zero bandwidth" 2 "intra_host.bytes_per_s is 0" simulate --model bert-24 --machine zero.json ranks.pipeline=4
+perl -0pe 's/,\s*"inter_host": *\{.*?\}//s' "$machines/v100-nvlink-4.json" >missing.json
+refused "a missing link" 2 "missing.json.*inter_host" simulate --model bert-24 --machine missing.json ranks.pipeline=4
+refused "a strategy that wants a V" 2 "zb-v: stages 0 and 7 are on ranks 0 and 3; placed in a V" simulate "${on_four[@]}" plan.strategy=zb-v ranks.placement=contiguous
+refused "too little memory" 4 "over the budget|nothing fits" simulate "${on_four[@]}" plan.strategy=gpipe plan.memory_bytes=100M
+refused "a schedule and other ranks" 2 "ranks.pipeline: 2, but the schedule has 4" simulate --csv ours.csv ranks.pipeline=2
+finish
