@@ -38,10 +38,18 @@
 /* Times that differ by less are the same: rounding. */
 #define SAME_TIME_FRAC 1e-9
 
+typedef enum move_kind {
+    MOVE_BEFORE,
+    MOVE_AFTER,
+    MOVE_DEFER_FIRST,
+    MOVE_DEFER_LATE,
+    MOVE_UNDEFER
+} move_kind;
+
 typedef struct move {
     int node;   /* the run that begins (forward) or ends (after) with it moves */
     int target; /* -1: lag changes */
-    enum { MOVE_BEFORE, MOVE_AFTER, MOVE_DEFER_FIRST, MOVE_DEFER_LATE, MOVE_UNDEFER } kind;
+    move_kind kind;
 } move;
 
 typedef struct improver {
@@ -299,7 +307,7 @@ static lg_status try_list(improver *self, urgency by, double spread, double pati
 
 /* --- moves ---------------------------------------------------------------------------------------------------------------- */
 
-static lg_status add_move(improver *self, int kind, int node, int target)
+static lg_status add_move(improver *self, move_kind kind, int node, int target)
 {
     LG_TRY(lgi_grow(&self->moves, &self->moves_capacity, self->num_moves + 1, sizeof *self->moves));
     self->moves[self->num_moves].kind = kind;
