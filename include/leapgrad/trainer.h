@@ -187,6 +187,7 @@ typedef struct lg_trainer_info {
     int num_cores;               /* of this machine */
     int num_lanes;               /* compute lanes of the plan */
     int threads_per_lane;        /* of the first one */
+    int max_threads_per_lane;    /* of the widest one */
     int64_t planned_peak_bytes;  /* the largest of all plans so far */
     int64_t measured_peak_bytes; /* what the device's allocator counted */
     double predicted_step_ns;    /* simulated */

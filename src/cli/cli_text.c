@@ -124,10 +124,11 @@ void cli_print_lanes(const lg_graph *graph, const lg_plan *plan, const lg_timeli
             num_weight_grads += op->kind == LG_OP_WEIGHT_GRAD ? 1 : 0;
             num_lagged += about->entries[i].lag;
         }
-        printf("  lane %-3d cores %d-%d  %5d ops (%d weight gradients, %d lagging)  busy %s, %.1f "
-               "%%\n",
-               lane, about->first_core, about->first_core + about->num_cores - 1,
-               about->num_entries, num_weight_grads, num_lagged, cli_format_ns(text, busy_ns),
-               whole_ns > 0.0 ? 100.0 * busy_ns / whole_ns : 0.0);
+        char cores[32];
+        (void)snprintf(cores, sizeof cores, about->num_cores > 1 ? "cores %d-%d" : "core %d",
+                       about->first_core, about->first_core + about->num_cores - 1);
+        printf("  lane %-3d %-10s %5d ops (%d weight gradients, %d lagging)  busy %s, %.1f %%\n",
+               lane, cores, about->num_entries, num_weight_grads, num_lagged,
+               cli_format_ns(text, busy_ns), whole_ns > 0.0 ? 100.0 * busy_ns / whole_ns : 0.0);
     }
 }

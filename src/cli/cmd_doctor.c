@@ -119,9 +119,14 @@ static void print_devices(void)
         if (status == LG_OK) {
             status = lg_trainer_create(&trainer, model, &opts);
         }
-        printf("%s %-12s %s: %s%s\n", i == 0 ? "devices     " : "            ", lg_device_name(i),
-               lg_device_help(i), status == LG_OK ? "" : "DOES NOT WORK: ",
-               status == LG_OK ? lg_trainer_about(trainer).device_text : lg_last_error());
+        const char *const help = lg_device_help(i);
+        const char *const found =
+            status == LG_OK ? lg_trainer_about(trainer).device_text : lg_last_error();
+        printf("%s %-13s %s", i == 0 ? "devices     " : "            ", lg_device_name(i), help);
+        if (status != LG_OK || strcmp(help, found) != 0) {
+            printf(": %s%s", status == LG_OK ? "" : "DOES NOT WORK: ", found);
+        }
+        printf("\n");
         lg_trainer_destroy(trainer);
         lg_model_destroy(model);
     }
@@ -224,7 +229,7 @@ static void print_environment(void)
         }
     }
     if (is_first) {
-        printf("environment  nothing in the way\n");
+        printf("environment  no variable that slows leapgrad down is set\n");
     }
 }
 

@@ -87,7 +87,7 @@ static void show_bar(struct screen *screen, const lg_run_progress *progress)
     bar[BAR_CELLS] = '\0';
     (void)snprintf(
         line, sizeof line,
-        "[%s] %3d %%  %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  ETA %s", bar,
+        "[%s] %3d %%  %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  %s left", bar,
         (int)(100.0 * frac), progress->step, progress->num_steps, progress->epoch, progress->loss,
         progress->samples_per_s, cli_format_duration(eta, progress->eta_s));
     printf("\r%.*s\033[K", terminal_columns() - 1, line);
@@ -97,7 +97,7 @@ static void show_bar(struct screen *screen, const lg_run_progress *progress)
 static void show_line(const lg_run_progress *progress)
 {
     char eta[CLI_TEXT_BYTES];
-    printf("step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  ETA %s\n",
+    printf("step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.4f  %.0f samples/s  %s left\n",
            progress->step, progress->num_steps, progress->epoch, progress->loss,
            progress->samples_per_s, cli_format_duration(eta, progress->eta_s));
 }
@@ -182,9 +182,14 @@ static void on_start(void *user, const lg_run_start *start)
     }
     printf(", %" PRId64 " steps (%.2f epochs)\n", start->num_steps,
            (double)start->num_steps / (double)start->steps_per_epoch);
-    printf("  plan    %s, %d lane%s x %d thread%s, made in %.1f ms; %d reorders\n", info->strategy,
-           info->num_lanes, info->num_lanes == 1 ? "" : "s", info->threads_per_lane,
-           info->threads_per_lane == 1 ? "" : "s", info->planning_ns * 1e-6, info->num_reorders);
+    printf("  plan    %s, %d lane%s", info->strategy, info->num_lanes,
+           info->num_lanes == 1 ? "" : "s");
+    if (info->max_threads_per_lane > info->threads_per_lane) {
+        printf(" of %d to %d threads", info->threads_per_lane, info->max_threads_per_lane);
+    } else {
+        printf(" x %d thread%s", info->threads_per_lane, info->threads_per_lane == 1 ? "" : "s");
+    }
+    printf(", made in %.1f ms; %d reorders\n", info->planning_ns * 1e-6, info->num_reorders);
     printf("  expect  %s a step,", cli_format_ns(text, info->predicted_step_ns));
     printf(" %s of memory\n", cli_format_bytes(text, (double)info->planned_peak_bytes));
     if (start->first_step > 0) {

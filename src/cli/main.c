@@ -50,17 +50,17 @@ static void print_help(void)
            "TARGET is a recipe (a YAML file), or a run directory with its own. Commands:\n\n",
            lg_version());
     for (int i = 0; i < NUM_COMMANDS; i++) {
-        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
     }
-    printf("\n  %-10s %s\n  %-10s %s\n  %-10s %s\n", "help", "this text", "help COMMAND",
+    printf("\n  %-12s %s\n  %-12s %s\n  %-12s %s\n", "help", "this text", "help COMMAND",
            "what a command does; also COMMAND --help", "help recipe",
            "all keys of a recipe: type, range, default, meaning");
 }
 
 static void print_command_help(const cli_command *command)
 {
-    printf("usage: leapgrad %s %s%s\n\n%s\n", command->name, command->words,
-           command->options != NULL ? " [--options]" : "", command->summary);
+    printf("usage: leapgrad %s%s%s%s\n\n%s\n", command->name, command->words[0] != '\0' ? " " : "",
+           command->words, command->options != NULL ? " [--options]" : "", command->summary);
     if (command->help != NULL) {
         printf("\n%s\n", command->help);
     }
@@ -70,7 +70,7 @@ static void print_command_help(const cli_command *command)
         (void)snprintf(usage, sizeof usage, "--%s%s%s", option->name,
                        option->value_name != NULL ? "=" : "",
                        option->value_name != NULL ? option->value_name : "");
-        printf("%s  %-20s %s\n", i == 0 ? "\noptions:\n" : "", usage, option->help);
+        printf("%s  %-22s %s\n", i == 0 ? "\noptions:\n" : "", usage, option->help);
     }
 }
 

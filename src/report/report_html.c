@@ -101,8 +101,8 @@ static void add_speed(lgi_text *out, const lg_record *run)
     if (!isfinite(step_ms) && !isfinite(predicted_ms)) {
         return;
     }
-    if (isfinite(step_ms) && isfinite(predicted_ms) && step_ms > 0.0) {
-        const double error = predicted_ms / step_ms - 1.0;
+    if (isfinite(step_ms) && isfinite(predicted_ms) && predicted_ms > 0.0) {
+        const double error = step_ms / predicted_ms - 1.0; /* as the program prints it */
         (void)snprintf(note, sizeof note,
                        "predicted %.4g ms <span class=\"chip%s\">%+.1f %%</span>", predicted_ms,
                        fabs(error) <= CLOSE_FRAC ? " good" : "", 100.0 * error);

@@ -396,10 +396,15 @@ lg_trainer_info lg_trainer_about(const lg_trainer *trainer)
     info.strategy = main->plan->strategy;
     info.num_cores = lgi_hardware_num_cores(trainer->hardware);
     for (int i = 0; i < main->plan->num_lanes; i++) {
-        const bool is_compute = main->plan->lanes[i].kind == LG_LANE_COMPUTE;
-        info.threads_per_lane = is_compute && info.num_lanes == 0 ? main->plan->lanes[i].num_cores
-                                                                  : info.threads_per_lane;
-        info.num_lanes += is_compute ? 1 : 0;
+        const lg_lane *const lane = &main->plan->lanes[i];
+        if (lane->kind != LG_LANE_COMPUTE) {
+            continue;
+        }
+        info.threads_per_lane = info.num_lanes == 0 ? lane->num_cores : info.threads_per_lane;
+        info.max_threads_per_lane = lane->num_cores > info.max_threads_per_lane
+                                        ? lane->num_cores
+                                        : info.max_threads_per_lane;
+        info.num_lanes++;
     }
     for (size_t i = 0; i < trainer->num_prepared; i++) {
         const int64_t peak_bytes = trainer->prepared[i]->plan->peak_bytes[0];

@@ -155,7 +155,7 @@ static void full_report_has_all_sections(void **state)
     assert_non_null(strstr(text, "0.1873"));
     assert_non_null(strstr(text, "1,520<small>samples/s"));
     assert_non_null(strstr(text, "84.21<small>ms"));
-    assert_non_null(strstr(text, "predicted 82.9 ms <span class=\"chip good\">-1.6 %"));
+    assert_non_null(strstr(text, "predicted 82.9 ms <span class=\"chip good\">+1.6 %"));
     assert_non_null(strstr(text, "185.5<small>MiB"));
     assert_non_null(strstr(text, "as planned"));
     assert_non_null(strstr(text, "4f9a01c2d3e4f5061728394a5b6c7d8e"));
