@@ -36,5 +36,12 @@ foreach(dir LIBDIR INCLUDEDIR)
   set(LG_PC_${dir} "\${prefix}")
   cmake_path(APPEND LG_PC_${dir} ${CMAKE_INSTALL_${dir}}) # an absolute one replaces the prefix
 endforeach()
+# The prefix is found from where the file lies, so that `cmake --install build --prefix DIR` may name any.
+set(LG_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  file(RELATIVE_PATH up "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(LG_PC_PREFIX "\${pcfiledir}/${up}")
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/leapgrad.pc.in ${PROJECT_BINARY_DIR}/leapgrad.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/leapgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -18,7 +18,7 @@ reached() { # what, value, relation, bound
     if awk -v value="$2" -v bound="$4" "BEGIN { exit !(value != \"\" && value + 0 $3 bound + 0) }"; then
         printf '  %-46s %.4g (asked for: %s %s)\n' "$1" "$2" "$3" "$4"
     else
-        printf '  %-46s %s MISSES %s %s\n' "$1" "${2:-nothing}" "$3" "$4"
+        printf '  %-46s %.6s MISSES %s %s\n' "$1" "${2:-none}" "$3" "$4"
         missed=1
     fi
 }

@@ -9,7 +9,8 @@
 
 static const cli_option options[] = {
     {"plan", "FILE", "a saved plan instead of the one that the recipe makes"},
-    {"out", "DIR", "where timeline.svg, timeline.csv and trace.json go; RUN itself, or ."},
+    {"out", "DIR",
+     "where timeline.svg, timeline.csv and trace.json go, made if missing; RUN itself, or ."},
     CLI_CLUSTER_OPTIONS,
     {NULL, NULL, NULL}};
 
@@ -43,6 +44,7 @@ static lg_status save_drawing(const struct drawing *drawing, const char *directo
     char *const csv = cli_path(directory, "timeline.csv");
     char *const trace = cli_path(directory, "trace.json");
     lg_status status = LG_OK;
+    (void)mkdir(directory, 0777); /* if it cannot be made, writing to it says so */
     if (svg == NULL || csv == NULL || trace == NULL) {
         status = cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
     }

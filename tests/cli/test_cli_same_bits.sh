@@ -39,7 +39,7 @@ for setting in OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0 OMP_NUM_THREADS=1 OMP_PR
 done
 taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/[-,].*//')" "$leapgrad" train cnn.yaml run.dir=run train.steps=15 exec.threads=0 >train.out 2>&1
 same "on one core" "$expected" "$(hash_of run)"
-contains "it keeps to that core" "$(cat train.out)" '; 1 cores'
+contains "it keeps to that core" "$(cat train.out)" '; 1 core$'
 if [[ $devices == *cpu* ]]; then
     export OMP_THREAD_LIMIT=1
     refused "fewer threads than asked for" 2 "OMP_THREAD_LIMIT" train cnn.yaml run.dir=limited exec.threads=2

@@ -23,11 +23,10 @@ cmake --build "$temp/by_cmake" >"$temp/log" 2>&1 || { cat "$temp/log" >&2; exit 
 "$temp/by_cmake/consumer"
 
 echo "-- pkg-config"
-# cmake --install with another prefix leaves the file's own; users install where they configured.
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 # shellcheck disable=SC2046
 "${CC:-cc}" "$consumer/consumer.c" -o "$temp/by_pkg_config" \
-    $(pkg-config --define-variable=prefix="$prefix" --cflags --libs leapgrad)
+    $(pkg-config --cflags --libs leapgrad)
 LD_LIBRARY_PATH=$libdir "$temp/by_pkg_config"
 
 if [ -x "$prefix/bin/leapgrad" ]; then
