@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli_cluster.h"
 #include "leapgrad/report.h"
@@ -143,6 +144,7 @@ static lg_status draw(const lg_cluster *cluster, const char *title, const char *
     static const char *const names[] = {"timeline.svg", "timeline.csv", "trace.json", "plan.html"};
     const lg_timeline_panel panel = {"simulated", &cluster->timeline};
     lg_status status = LG_OK;
+    (void)mkdir(directory, 0777); /* if it cannot be made, writing to it says so */
     for (int i = 0; i < 4 && status == LG_OK; i++) {
         char *const path = cli_path(directory, names[i]);
         if (path == NULL) {

@@ -31,7 +31,6 @@ refused "a plan that lost an op" 2 "gone" check "${on_four[@]}" broken.json
 refused "a plan of another graph" 2 "graph" check --model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 \
     train.micro_batches=4 train.batch=64 plan.json
 contains "balanced is no slower" "$(step_of "${on_four[@]}" --strategy 1f1b ranks.placement=balanced)" ' ms$'
-mkdir pictures
 check "show" "$leapgrad" show "${on_four[@]}" plan.strategy=1f1b --out pictures
 for file in timeline.svg timeline.csv trace.json plan.html; do
     check "show writes $file" test -s pictures/$file
