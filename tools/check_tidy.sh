@@ -21,7 +21,7 @@ trap 'rm -rf "$headers"' EXIT
 omp=$("${CC:-cc}" -print-file-name=include/omp.h)
 [ ! -f "$omp" ] || sed -E 's/__malloc__ ?\([^)]*\)/__malloc__/g' "$omp" >"$headers/omp.h"
 if ! output=$(printf '%s\0' "${files[@]}" |
-    xargs -0 -n 8 -P "$(nproc)" "$LG_CLANG_TIDY" --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option \
+    xargs -0 -n 8 -P "$(nproc)" "$LG_CLANG_TIDY" --quiet -p "$build" --extra-arg=-Wno-error \
         --extra-arg=-idirafter"$headers" 2>/dev/null); then
     printf '%s\n' "$output" >&2
     exit 1
