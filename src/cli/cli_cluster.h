@@ -46,5 +46,6 @@ lg_status cli_cluster_show(const cli_args *args, const cli_command *command);
 
 extern const cli_command cli_simulate;
 extern const cli_command cli_compare;
+extern const cli_command cli_search;
 
 #endif

@@ -8,9 +8,9 @@
 
 #include "cli/cli_cluster.h"
 
-static const cli_command *const commands[] = {&cli_train,   &cli_eval,     &cli_generate, &cli_plan,
-                                              &cli_check,   &cli_simulate, &cli_compare,  &cli_show,
-                                              &cli_profile, &cli_doctor};
+static const cli_command *const commands[] = {&cli_train, &cli_eval,     &cli_generate, &cli_plan,
+                                              &cli_check, &cli_simulate, &cli_compare,  &cli_search,
+                                              &cli_show,  &cli_profile,  &cli_doctor};
 #define NUM_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 /* --- errors -------------------------------------------------------------------------------------------------------- */

@@ -43,6 +43,10 @@ same "each flow that begins ends" "$(grep -c '"ph":"s"' pictures/trace.json)" "$
 out=$("$leapgrad" compare "${on_four[@]}" --strategies gpipe,1f1b,zb-h1,zb-v --out scatter.svg)
 same "compare ranks all" 4 "$(grep -cE '^ +[1-4]  [a-z0-9-]+ +[0-9.]+ ms' <<<"$out")"
 check "a picture of them" grep -q '<circle' scatter.svg
+out=$("$leapgrad" search --model resnet20 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=2 train.batch=4 train.micro_batches=2 --out found.json)
+same "search ranks what it tried" yes "$(grep -qE '^ +1  [a-z0-9+-]+ ' <<<"$out" && echo yes)"
+same "search says what cannot be beaten" yes "$(grep -q '^no plan is faster than' <<<"$out" && echo yes)"
+same "search saves its plan" yes "$([ -s found.json ] && echo yes)"
 out=$("$leapgrad" compare "${equal[@]}")
 contains "all by default, fastest first" "$(sed -n 2p <<<"$out")" '^ +1  zb-(h2|v) .* 24\.00 ms'
 out=$("$leapgrad" simulate --equal-times ranks.pipeline=2 ranks.replicas=2 train.micro_batches=4 plan.strategy=1f1b+priority)
