@@ -178,12 +178,14 @@ typedef struct lg_checkpoint lg_checkpoint;
  * Opens a checkpoint and verifies all of it, checksums included, before anything is handed out.
  *
  * @param[out] out  Ownership: the caller's; lg_checkpoint_close().
- * @param path      A checkpoint's directory, or a root, whose `latest` is followed.
+ * @param path      A checkpoint's directory, or a root, whose `latest` is followed; without one, its newest checkpoint.
  * @return IO if something is missing or cannot be read; CORRUPT if a file is not what the manifest says; NOT_SUPPORTED
  *         for another format version.
  */
 LG_API LG_NODISCARD lg_status lg_checkpoint_open(lg_checkpoint **out, const char *path);
 LG_API void lg_checkpoint_close(lg_checkpoint *checkpoint);
+/** Whether `path` is a checkpoint or a root with one. It may still be damaged. */
+LG_API bool lg_checkpoint_exists(const char *path);
 
 /** Lifetime of the pointers here and below: until lg_checkpoint_close(). */
 LG_API const lg_checkpoint_info *lg_checkpoint_about(const lg_checkpoint *checkpoint);

@@ -158,6 +158,33 @@ static int compare_newest_first(const void *a, const void *b)
     return x->again > y->again ? -1 : x->again < y->again;
 }
 
+/* The checkpoints in `root`, newest first. Release *out. */
+static lg_status list_checkpoints(struct step_name **out, size_t *out_num, const char *root)
+{
+    lg_status status = LG_OK;
+    size_t capacity = 0;
+    *out = NULL;
+    *out_num = 0;
+    DIR *const directory = opendir(root);
+    if (directory == NULL) {
+        LG_FAIL(LG_IO, "cannot list directory '%s': %s", root, strerror(errno));
+    }
+    for (const struct dirent *entry = readdir(directory); entry != NULL;
+         entry = readdir(directory)) {
+        struct step_name name;
+        if (parse_step_name(&name, entry->d_name)) {
+            LG_TRY_GOTO(lgi_grow(out, &capacity, *out_num + 1, sizeof **out));
+            (*out)[(*out_num)++] = name;
+        }
+    }
+    if (*out_num > 0) {
+        qsort(*out, *out_num, sizeof **out, compare_newest_first);
+    }
+out:
+    (void)closedir(directory);
+    return status;
+}
+
 /*
  * Keeps `current` and the `num_keep` - 1 newest of earlier steps. Checkpoints of later steps are of a future that was
  * given up when the run went on from an earlier one; another save of the same step is replaced.
@@ -167,23 +194,8 @@ static lg_status prune(const char *root, const struct step_name *current, int nu
     lg_status status = LG_OK;
     struct step_name *names = NULL;
     size_t num = 0;
-    size_t capacity = 0;
-    DIR *const directory = opendir(root);
-    if (directory == NULL) {
-        LG_FAIL(LG_IO, "cannot list directory '%s': %s", root, strerror(errno));
-    }
-    for (const struct dirent *entry = readdir(directory); entry != NULL;
-         entry = readdir(directory)) {
-        struct step_name name;
-        if (parse_step_name(&name, entry->d_name)) {
-            LG_TRY_GOTO(lgi_grow(&names, &capacity, num + 1, sizeof *names));
-            names[num++] = name;
-        }
-    }
-    if (num > 0) {
-        qsort(names, num, sizeof *names, compare_newest_first);
-    }
     int num_kept = 1;
+    LG_TRY_GOTO(list_checkpoints(&names, &num, root));
     for (size_t i = 0; i < num; i++) {
         char text[MAX_NAME_BYTES];
         if (names[i].step == current->step && names[i].again == current->again) {
@@ -197,7 +209,6 @@ static lg_status prune(const char *root, const struct step_name *current, int nu
         retire_checkpoint(root, text);
     }
 out:
-    (void)closedir(directory);
     lgi_free(names);
     return status;
 }
@@ -362,6 +373,23 @@ out:
     return status;
 }
 
+/* The newest checkpoint in `root`, for one whose `latest` was lost; *out stays NULL if there is none. */
+static lg_status find_newest(char **out, const char *root)
+{
+    lg_status status = LG_OK;
+    struct step_name *names = NULL;
+    size_t num = 0;
+    char text[MAX_NAME_BYTES];
+    LG_TRY_GOTO(list_checkpoints(&names, &num, root));
+    if (num > 0) {
+        format_step_name(text, &names[0]);
+        LG_TRY_GOTO(lgi_path_join(out, root, text));
+    }
+out:
+    lgi_free(names);
+    return status;
+}
+
 static lg_status find_directory(char **out, const char *path)
 {
     bool has_manifest = false;
@@ -371,13 +399,25 @@ static lg_status find_directory(char **out, const char *path)
         return lgi_strdup(out, path);
     }
     LG_TRY(has_file(&has_latest, path, LATEST_NAME));
-    if (!has_latest) {
+    if (has_latest) {
+        return follow_latest(out, path);
+    }
+    if (find_newest(out, path) != LG_OK || *out == NULL) {
         LG_FAIL(LG_IO,
                 "'%s': no checkpoint: expected a directory with '" LGI_MANIFEST_NAME
-                "' or '" LATEST_NAME "'",
+                "', '" LATEST_NAME "' or '" STEP_PREFIX "...'",
                 path);
     }
-    return follow_latest(out, path);
+    return LG_OK;
+}
+
+bool lg_checkpoint_exists(const char *path)
+{
+    bool has_latest = false;
+    char *directory = NULL;
+    const bool is_found = find_directory(&directory, path) == LG_OK;
+    lgi_free(directory);
+    return is_found || (has_file(&has_latest, path, LATEST_NAME) == LG_OK && has_latest);
 }
 
 static lg_status open_file(lg_tensor_file **out, const char *directory, const char *name,

@@ -91,7 +91,7 @@ static lg_status find_origin(lgi_run *run, struct origin *origin)
     char *root = NULL;
     LG_TRY(look_at_record(run, origin));
     LG_TRY_GOTO(lgi_run_dir_file(&root, &run->dir, LGI_RUN_CHECKPOINTS));
-    if (!lgi_run_dir_has(&run->dir, LGI_RUN_CHECKPOINTS "/latest")) {
+    if (!lg_checkpoint_exists(root)) {
         goto out;
     }
     LG_TRY_GOTO(lg_checkpoint_open(&origin->checkpoint, root));

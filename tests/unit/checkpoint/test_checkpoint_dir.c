@@ -214,6 +214,21 @@ static void hostile_latest_is_refused(void **state)
     }
 }
 
+static void newest_checkpoint_counts_where_latest_was_lost(void **state)
+{
+    (void)state;
+    const char *root = in_scratch("latest-lost");
+    assert_false(lg_checkpoint_exists(root));
+    assert_ok(save(root, 7, 3, NULL, 0));
+    assert_ok(save(root, 100, 3, NULL, 0));
+    assert_true(lg_checkpoint_exists(root));
+    assert_int_equal(unlink(in_scratch("latest-lost/latest")), 0);
+    assert_true(lg_checkpoint_exists(root));
+    assert_int_equal(step_at(root), 100);
+    assert_ok(lgi_file_write(in_scratch("latest-lost/latest"), "?", 1));
+    assert_true(lg_checkpoint_exists(root)); /* damaged, which opening it says */
+}
+
 static void invalid_recipe_and_step_are_refused_before_anything_is_left(void **state)
 {
     (void)state;
@@ -366,6 +381,7 @@ int main(void)
         cmocka_unit_test(file_cut_short_or_missing_is_named),
         cmocka_unit_test(other_version_and_edited_manifest_are_told_apart),
         cmocka_unit_test(hostile_latest_is_refused),
+        cmocka_unit_test(newest_checkpoint_counts_where_latest_was_lost),
         cmocka_unit_test(invalid_recipe_and_step_are_refused_before_anything_is_left),
         cmocka_unit_test(unwritable_root_is_an_io_error),
         cmocka_unit_test(full_disk_keeps_the_old_checkpoint_and_leaves_nothing),
