@@ -146,6 +146,14 @@ static inline void lgb_spread_evenly(lg_parallel *parallel, int num_layers, int 
     }
 }
 
+/* A fifth of the graphs only goes forward; decided apart from the rest, so that it changes nothing else of a seed. */
+static inline lg_graph_mode lgb_mode(uint64_t seed)
+{
+    uint64_t state = lgb_seed(seed + 31337);
+    const int what = lgb_below(&state, 10);
+    return what == 0 ? LG_GRAPH_EVAL : what == 1 ? LG_GRAPH_PREDICT : LG_GRAPH_TRAIN;
+}
+
 /* D x P ranks with V stages, M micro-batches that may be ragged, on a machine of random hosts. */
 static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool is_even)
 {
@@ -171,6 +179,7 @@ static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool i
                        lgb_below(&state, 1 + parallel.num_replicas);
     opts.num_slots = lgb_below(&state, 2);
     opts.has_clipping = lgb_below(&state, 3) == 0;
+    opts.mode = lgb_mode(seed);
     opts.parallel = &parallel;
     status = lg_graph_create(&out->graph, out->model, &opts);
     status = status == LG_OK ? lg_costs_create(&out->costs, out->graph) : status;

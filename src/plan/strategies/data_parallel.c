@@ -615,7 +615,7 @@ static lg_status search_k(reducer *r, const int *layers, int num_layers, result 
                                     : left;
     bool is_better = false;
     int best_k = 0;
-    int stride = (num_layers + 7) / 8;
+    int stride = num_layers > 0 ? (num_layers + 7) / 8 : 1;
     if (num_layers > left / 2 * stride) {
         stride = (num_layers + left / 2 - 1) / (left / 2);
     }
@@ -647,7 +647,8 @@ lg_status lgi_data_reverse_first_k(lg_plan **out, const lgi_units *units, const 
     int *layers = NULL;
     int num_layers = 0;
     bool is_better = false;
-    const int k = units->input->opts.num_reversed;
+    const bool is_training = lg_graph_options(units->input->graph)->mode == LG_GRAPH_TRAIN;
+    const int k = is_training ? units->input->opts.num_reversed : 0; /* else nothing to reverse */
     reducer r = {.units = units, .name = name, .order = order, .num_order = num_order};
     *out = NULL;
     LG_TRY_GOTO(reducer_init(&r));

@@ -2,8 +2,9 @@
  * Units of a graph: which ops they have, how long they take, what they wait for. All of it follows from the ops and edges, so skip
  * connections over stages, tied weights and inputs that several ranks load need no special case.
  *
- * Forward, loss and gradients belong to the unit of their stage. The rest of a micro-batch's ops (reorders, loading of inputs, sums
- * of gradients) belong to the unit that first reads their result, or, if only a message does, to the one that wrote last.
+ * Forward, loss and gradients belong to the unit of their stage. Loading of inputs and reorders belong to the unit that first reads
+ * their result or, if a message does, to the one that wrote last, so that no rank waits for a later unit of this one. Sums of
+ * gradients belong to their stage, parts of sums that another rank makes to the unit that made the last of the summands.
  */
 #include "plan/strategies/units.h"
 
@@ -122,34 +123,74 @@ static bool is_helper(const lg_op_info *info)
            (info->kind == LG_OP_GRAD_ADD && info->micro_batch >= 0);
 }
 
-static void give_helpers(lgi_units *u, const lg_graph *graph)
+/* The unit of a helper that readers decide: that of the first of them, or -1; *is_sent: a message reads its result too. */
+static int unit_of_readers(const lgi_units *u, const lg_graph *graph, int op, bool *is_sent)
+{
+    int first = lg_graph_num_ops(graph);
+    *is_sent = false;
+    for (int i = u->out_begin[op]; i < u->out_begin[op + 1]; i++) {
+        const lg_edge *const edge = &lg_graph_edges(graph)[u->out_edges[i]];
+        if (edge->distance == 0 && u->op_unit[edge->to] >= 0 && edge->to < first) {
+            first = edge->to;
+        }
+        *is_sent = *is_sent || lg_graph_op(graph, edge->to)->kind == LG_OP_SEND;
+    }
+    return first < lg_graph_num_ops(graph) ? u->op_unit[first] : -1;
+}
+
+static int unit_of_last_writer(const lgi_units *u, const lg_graph *graph, int op)
 {
     const lg_edge *const edges = lg_graph_edges(graph);
+    int last = -1;
+    for (int i = u->in_begin[op]; i < u->in_begin[op + 1]; i++) {
+        if (edges[i].distance == 0 && u->op_unit[edges[i].from] >= 0 && edges[i].from > last) {
+            last = edges[i].from;
+        }
+    }
+    return last >= 0 ? u->op_unit[last] : -1;
+}
+
+/*
+ * A sum of gradients on its stage's rank: W if nothing but its stage's weight gradients read it, else I, since messages and earlier
+ * stages may. On another rank it is a part of a sum: -1, the last writer decides.
+ */
+static int unit_of_sum(const lgi_units *u, const lg_graph *graph, int op)
+{
+    const lg_op_info *const info = lg_graph_op(graph, op);
+    if (u->rank_of_stage[info->stage] != info->rank % u->num_ranks) {
+        return -1;
+    }
+    const int weight_unit = lgi_unit_id(u, info->stage, info->micro_batch, LGI_UNIT_W);
+    bool is_for_weights = true;
+    for (int i = u->out_begin[op]; i < u->out_begin[op + 1]; i++) {
+        const lg_edge *const edge = &lg_graph_edges(graph)[u->out_edges[i]];
+        is_for_weights =
+            is_for_weights && (edge->distance != 0 || u->op_unit[edge->to] == weight_unit);
+    }
+    return is_for_weights ? weight_unit
+                          : lgi_unit_id(u, info->stage, info->micro_batch, LGI_UNIT_I);
+}
+
+static void give_helpers(lgi_units *u, const lg_graph *graph)
+{
     const int num_ops = lg_graph_num_ops(graph);
     for (int op = num_ops - 1; op >= 0; op--) {
-        if (u->op_unit[op] >= 0 || !is_helper(lg_graph_op(graph, op))) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        if (u->op_unit[op] >= 0 || !is_helper(info)) {
             continue;
         }
-        int first = num_ops;
-        for (int i = u->out_begin[op]; i < u->out_begin[op + 1]; i++) {
-            const lg_edge *const edge = &edges[u->out_edges[i]];
-            if (edge->distance == 0 && u->op_unit[edge->to] >= 0 && edge->to < first) {
-                first = edge->to;
-            }
-        }
-        u->op_unit[op] = first < num_ops ? u->op_unit[first] : -1;
+        bool is_sent = false;
+        const int unit = unit_of_readers(u, graph, op, &is_sent);
+        u->op_unit[op] = info->kind == LG_OP_GRAD_ADD ? unit_of_sum(u, graph, op)
+                         : is_sent                    ? -1
+                                                      : unit;
     }
     for (int op = 0; op < num_ops; op++) {
-        if (u->op_unit[op] >= 0 || !is_helper(lg_graph_op(graph, op))) {
-            continue;
+        bool is_sent = false;
+        if (u->op_unit[op] < 0 && is_helper(lg_graph_op(graph, op))) {
+            const int unit = unit_of_last_writer(u, graph, op);
+            u->op_unit[op] = unit >= 0 ? unit : unit_of_readers(u, graph, op, &is_sent);
         }
-        int last = -1;
-        for (int i = u->in_begin[op]; i < u->in_begin[op + 1]; i++) {
-            if (edges[i].distance == 0 && u->op_unit[edges[i].from] >= 0 && edges[i].from > last) {
-                last = edges[i].from;
-            }
-        }
-        u->op_unit[op] = last >= 0 ? u->op_unit[last] : -1;
     }
 }
 

@@ -631,7 +631,7 @@ static void plans_of_strategies_are_accepted_and_run(void **state)
     for (uint64_t seed = 1; seed <= NUM_CLUSTERS; seed++) {
         lgb_cluster cluster;
         bool is_made = false;
-        assert_ok(lgb_cluster_init(&cluster, seed, true));
+        assert_ok(lgb_cluster_init(&cluster, seed, seed % 2 == 0));
         if (lgb_check_strategy(&cluster, seed, &is_made, why) != NULL) {
             fail_msg("seed %d: %s", (int)seed, why);
         }
@@ -639,6 +639,61 @@ static void plans_of_strategies_are_accepted_and_run(void **state)
         lgb_cluster_deinit(&cluster);
     }
     assert_true(num_made > NUM_CLUSTERS / 4);
+}
+
+/* Makes, proves and runs a plan of each strategy, but for those that need another placement; how many. */
+static int make_all_strategies(const lgb_cluster *cluster, uint64_t seed)
+{
+    char why[LGB_TEXT_BYTES];
+    const lg_strategy_opts opts = lg_strategy_opts_default();
+    int num_made = 0;
+    for (int i = 0; lg_strategy_name(i) != NULL; i++) {
+        const bool is_data = lg_strategy_role_of(i) == LG_STRATEGY_DATA;
+        char name[64];
+        lg_plan *plan = NULL;
+        (void)snprintf(name, sizeof name, "%s%s", is_data ? "gpipe+" : "", lg_strategy_name(i));
+        const lg_status status =
+            lg_plan_create(&plan, name, cluster->graph, &cluster->machine, cluster->costs, &opts);
+        if (status == LG_INVALID_ARG && strstr(lg_last_error(), "stage") != NULL) {
+            continue; /* another placement */
+        }
+        if (status != LG_OK || lgb_check_plan(cluster, plan, why) != NULL) {
+            fail_msg("seed %d, %s: %s", (int)seed, name, status != LG_OK ? lg_last_error() : why);
+        }
+        lg_plan_destroy(plan);
+        num_made++;
+    }
+    return num_made;
+}
+
+/* A gradient that skips a stage is summed on the rank of a later stage, whose sum no earlier unit may hold up. */
+static void skips_over_stages_of_one_rank_do_not_stop_a_schedule(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const uint64_t seed = i == 0 ? 990565 : 1795;
+        lgb_cluster cluster;
+        assert_ok(lgb_cluster_init(&cluster, seed, false));
+        assert_true(make_all_strategies(&cluster, seed) > 5);
+        lgb_cluster_deinit(&cluster);
+    }
+}
+
+static void all_strategies_plan_graphs_that_only_go_forward(void **state)
+{
+    (void)state;
+    int num_found[LG_GRAPH_PREDICT + 1] = {0};
+    for (uint64_t seed = 1; seed <= NUM_CLUSTERS; seed++) {
+        if (lgb_mode(seed) == LG_GRAPH_TRAIN) {
+            continue;
+        }
+        lgb_cluster cluster;
+        assert_ok(lgb_cluster_init(&cluster, seed, seed % 2 == 0));
+        assert_true(make_all_strategies(&cluster, seed) > 5);
+        num_found[lg_graph_options(cluster.graph)->mode]++;
+        lgb_cluster_deinit(&cluster);
+    }
+    assert_true(num_found[LG_GRAPH_EVAL] > 0 && num_found[LG_GRAPH_PREDICT] > 0);
 }
 
 static void planted_faults_are_found_and_named(void **state)
@@ -827,6 +882,8 @@ int main(void)
         cmocka_unit_test(misplaced_values_are_found_exactly),
         cmocka_unit_test(random_plans_over_ranks_are_accepted_and_run),
         cmocka_unit_test(plans_of_strategies_are_accepted_and_run),
+        cmocka_unit_test(skips_over_stages_of_one_rank_do_not_stop_a_schedule),
+        cmocka_unit_test(all_strategies_plan_graphs_that_only_go_forward),
         cmocka_unit_test(planted_faults_are_found_and_named),
         cmocka_unit_test(a_deadlock_of_two_ranks_names_ops_ranks_and_lanes),
         cmocka_unit_test(groups_that_do_not_match_are_named),
