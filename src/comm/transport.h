@@ -68,6 +68,7 @@ struct lg_comm {
     int num_ranks;
     int host_rank;
     int num_host_ranks;
+    bool has_clock_of_rank_0; /* the same one */
     char name[96];
 
     pthread_t thread;

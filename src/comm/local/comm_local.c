@@ -362,6 +362,7 @@ static lg_status init_end(local_hub *hub, int rank)
     comm->num_ranks = hub->num_ranks;
     comm->host_rank = rank;
     comm->num_host_ranks = hub->num_ranks;
+    comm->has_clock_of_rank_0 = true;
     (void)snprintf(comm->name, sizeof comm->name, "local");
     return LG_OK;
 }
