@@ -422,10 +422,10 @@ static inline double lgx_node_ns(const lgx_case *c, const lg_op_info *info, int 
     if (info->group < 0) {
         return lg_costs_op_ns(c->costs, op, 0);
     }
-    const bool is_ring = info->kind == LG_OP_ALL_REDUCE;
-    const double rounds = is_ring ? 2.0 * (num_ops - 1) : 1.0;
+    const bool is_reduction = info->kind == LG_OP_ALL_REDUCE; /* direct, a wire for each pair */
+    const double rounds = is_reduction ? 2.0 : 1.0;
     const double bytes =
-        is_ring ? rounds / num_ops * (double)info->message_bytes : (double)info->message_bytes;
+        is_reduction ? rounds / num_ops * (double)info->message_bytes : (double)info->message_bytes;
     return rounds * link->latency_ns + bytes / link->bytes_per_s * 1e9;
 }
 

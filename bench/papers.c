@@ -379,9 +379,8 @@ static void data_parallel_row(const char *model_name, const lg_model *model, int
                  .head_frac = 1.0};
     p.machine.intra_host = nvlink;
     p.machine.inter_host = ethernet(gigabits);
-    /* a parameter server answers after two messages, whatever the number of GPUs; a ring's hops are 2 (D - 1) */
-    p.machine.inter_host.latency_ns /= num_ranks - 1;
-    p.machine.intra_host.latency_ns /= num_ranks - 1;
+    p.machine.reduction =
+        LG_REDUCTION_TWO_LEVEL; /* within a host first, then a parameter server on each host */
     problem_make(&p, 1);
     const outcome barrier = solve_data_parallel(&p, "barrier", -1);
     const outcome wfbp = solve_data_parallel(&p, "wfbp", -1);

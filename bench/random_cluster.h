@@ -198,6 +198,8 @@ static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool i
     out->machine.intra_host =
         (lg_link){10.0 * lgb_below(&state, 20), 1e9, lgb_below(&state, 2) == 0};
     out->machine.inter_host = (lg_link){50.0 * lgb_below(&state, 20), 3e8, true};
+    out->machine.reduction =
+        lgb_below(&state, 3) == 0 ? LG_REDUCTION_TWO_LEVEL : LG_REDUCTION_DIRECT;
     return LG_OK;
 }
 

@@ -32,6 +32,16 @@ typedef struct lg_link {
     bool is_shared; /* within a host: one wire for all its pairs; else each ordered pair has one */
 } lg_link;
 
+/** How an ALL_REDUCE of n bytes over D ranks goes over the wires. Either way a rank sends and receives about 2 n bytes. */
+typedef enum lg_reduction {
+    /** What leapgrad does: each rank adds up one part of n / D bytes, which all others send it, and sends the sum to all of them:
+     * 2 latencies, 2 n / D bytes over each ordered pair of ranks. */
+    LG_REDUCTION_DIRECT,
+    /** For plans of other systems: a ring within each host, 2 (R - 1) / R * n bytes over each hop of its R ranks after 2 (R - 1)
+     * latencies, and between the H hosts direct, 2 latencies and 2 n / H bytes over each ordered pair of hosts. */
+    LG_REDUCTION_TWO_LEVEL
+} lg_reduction;
+
 /**
  * The machine a plan is for: hosts of `ranks_per_host` ranks (the last one may have fewer). One rank has `num_cores` cores,
  * numbered from 0; a GPU counts as one core. Between hosts each host has one wire out and one in, shared by its ranks.
@@ -49,11 +59,12 @@ typedef struct lg_machine {
     double fork_overhead_ns; /* more, with two or more threads */
     lg_link intra_host;      /* between ranks of one host */
     lg_link inter_host;      /* between hosts */
+    lg_reduction reduction;
 } lg_machine;
 
 /**
  * One rank, one core, no memory limit, no slow-down, 50 GFLOP/s, 10 GB/s, 1 us, 3 us; within a host 1 us and 10 GB/s shared,
- * between hosts 20 us and 125 MB/s.
+ * between hosts 20 us and 125 MB/s; direct reductions.
  */
 LG_API lg_machine lg_machine_default(void);
 /** Machine files: JSON, docs/formats/machine.md. What is not allowed is an error that names the place; *out stays then. */
@@ -265,8 +276,8 @@ LG_API void lg_timeline_deinit(lg_timeline *timeline);
  * distance between the ends of successive iterations, the largest of the ranks'. Ops that meet take the time of their
  * links, others that of `costs`. A few hundred nanoseconds per op and iteration.
  *
- * Links: a message takes its latency, then its bytes, at the least of its equal shares of the wires on its way; a reduction of
- * n bytes over D ranks is a ring in rank order, 2 (D - 1) / D * n bytes over each hop and 2 (D - 1) latencies.
+ * Links: a message takes its latency, then its bytes, at the least of its equal shares of the wires on its way; a reduction
+ * takes its latencies first, then the bytes of all its hops or pairs flow at one pace (lg_reduction).
  */
 LG_API LG_NODISCARD lg_status lg_plan_simulate(lg_timeline *out, const lg_plan *plan,
                                                const lg_graph *graph, const lg_machine *machine,
@@ -279,7 +290,7 @@ typedef struct lg_rank_stats {
     double
         exposed_comm_ns; /* while no compute op of it runs, and messages or reductions that the next one waits for (or,
                                after the last one, the end of the rank's iteration) are under way */
-    int64_t sent_bytes; /* that leave it: messages, and its hops of the rings of reductions */
+    int64_t sent_bytes; /* that leave it: messages, and its part in reductions */
     int64_t peak_bytes; /* its arena */
 } lg_rank_stats;
 

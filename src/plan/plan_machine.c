@@ -89,7 +89,12 @@ lg_status lgi_machine_check(const lg_machine *machine)
     LG_TRY(check_number("", "op_overhead_ns", machine->op_overhead_ns, 0.0, MAX_TIME_NS));
     LG_TRY(check_number("", "fork_overhead_ns", machine->fork_overhead_ns, 0.0, MAX_TIME_NS));
     LG_TRY(check_link("intra_host", &machine->intra_host));
-    return check_link("inter_host", &machine->inter_host);
+    LG_TRY(check_link("inter_host", &machine->inter_host));
+    if (machine->reduction != LG_REDUCTION_DIRECT && machine->reduction != LG_REDUCTION_TWO_LEVEL) {
+        LG_FAIL(LG_INVALID_ARG, "reduction is %d; allowed: direct, two-level",
+                (int)machine->reduction);
+    }
+    return LG_OK;
 }
 
 static lg_status check_links(const lg_machine *machine, int num_ranks)
@@ -109,6 +114,105 @@ lg_status lgi_machine_check_links(const lg_machine *machine, int num_ranks)
     return status == LG_OK ? LG_OK : lgi_fail_prefix(status, "machine");
 }
 
+/* --- reductions -------------------------------------------------------------------------------------------------------- */
+
+/* What a reduction comes to, host by host. */
+typedef struct spread {
+    int num_hosts;
+    int most;           /* ranks on one host */
+    double inner_frac;  /* what all hops within a host carry, as a part of the reduction's bytes */
+    double widest_frac; /* one hop within a host */
+    double outer_frac;  /* what leaves a host */
+} spread;
+
+/* The end of the run of ranks on the host of ranks[begin]. */
+static int host_end(const lg_machine *machine, const int *ranks, int num, int begin)
+{
+    const int host = ranks[begin] / machine->ranks_per_host;
+    int end = begin + 1;
+    while (end < num && ranks[end] / machine->ranks_per_host == host) {
+        end++;
+    }
+    return end;
+}
+
+static double ring_frac(int num)
+{
+    return 2.0 * (num - 1) / num;
+}
+
+static spread spread_of(const lg_machine *machine, const int *ranks, int num)
+{
+    const bool is_direct = machine->reduction == LG_REDUCTION_DIRECT;
+    spread s = {0};
+    for (int begin = 0, end = 0; begin < num; begin = end) {
+        end = host_end(machine, ranks, num, begin);
+        const int here = end - begin;
+        const double hop_frac = is_direct ? 2.0 / num : ring_frac(here);
+        const double num_hops = here < 2 ? 0.0 : is_direct ? (double)here * (here - 1) : here;
+        s.num_hosts++;
+        s.most = here > s.most ? here : s.most;
+        s.inner_frac = fmax(s.inner_frac, num_hops * hop_frac);
+        s.widest_frac = fmax(s.widest_frac, num_hops > 0.0 ? hop_frac : 0.0);
+        s.outer_frac = fmax(s.outer_frac, (double)here * (num - here) * 2.0 / num);
+    }
+    s.outer_frac = is_direct ? s.outer_frac : ring_frac(s.num_hosts);
+    return s;
+}
+
+static double latency_of(const lg_machine *machine, const spread *s)
+{
+    const double inner_ns = s->most > 1 ? machine->intra_host.latency_ns : 0.0;
+    const double outer_ns = s->num_hosts > 1 ? machine->inter_host.latency_ns : 0.0;
+    return machine->reduction == LG_REDUCTION_DIRECT
+               ? 2.0 * fmax(inner_ns, outer_ns)
+               : 2.0 * (s->most - 1) * inner_ns + 2.0 * outer_ns;
+}
+
+double lgi_reduction_latency_ns(const lg_machine *machine, const int *ranks, int num)
+{
+    const spread s = spread_of(machine, ranks, num);
+    return num > 1 ? latency_of(machine, &s) : 0.0;
+}
+
+double lgi_reduction_ns(const lg_machine *machine, const int *ranks, int num, double bytes)
+{
+    if (num < 2) {
+        return 0.0;
+    }
+    const spread s = spread_of(machine, ranks, num);
+    const double inner_frac = machine->intra_host.is_shared ? s.inner_frac : s.widest_frac;
+    const double s_per_byte =
+        fmax(inner_frac / machine->intra_host.bytes_per_s,
+             s.num_hosts > 1 ? s.outer_frac / machine->inter_host.bytes_per_s : 0.0);
+    return latency_of(machine, &s) + bytes * s_per_byte * 1e9;
+}
+
+void lgi_reduction_hops(const lg_machine *machine, const int *ranks, int num,
+                        lgi_hop_visitor *visit, void *user)
+{
+    if (machine->reduction == LG_REDUCTION_DIRECT) {
+        for (int i = 0; i < num; i++) {
+            for (int k = 1; k < num; k++) {
+                visit(user, ranks[i], ranks[(i + k) % num], 2.0 / num);
+            }
+        }
+        return;
+    }
+    const int num_hosts = num > 0 ? spread_of(machine, ranks, num).num_hosts : 0;
+    for (int begin = 0, end = 0; begin < num; begin = end) {
+        end = host_end(machine, ranks, num, begin);
+        for (int other = 0; other < num; other = host_end(machine, ranks, num, other)) {
+            if (other != begin) {
+                visit(user, ranks[begin], ranks[other], 2.0 / num_hosts);
+            }
+        }
+        for (int i = begin; i < end && end - begin > 1; i++) {
+            visit(user, ranks[i], ranks[i + 1 < end ? i + 1 : begin], ring_frac(end - begin));
+        }
+    }
+}
+
 /* --- writing ---------------------------------------------------------------------------------------------------------- */
 
 static json_t *link_json(const lg_link *link)
@@ -124,14 +228,15 @@ lg_status lg_machine_save(const lg_machine *machine, const char *comment, const 
         return lgi_fail_prefix(status, "%s: the machine cannot be saved", path);
     }
     json_t *const root = json_pack(
-        "{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "format",
+        "{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "format",
         MACHINE_FORMAT, "version", MACHINE_VERSION, "comment", comment != NULL ? comment : "",
         "num_ranks", machine->num_ranks, "ranks_per_host", machine->ranks_per_host, "num_cores",
         machine->num_cores, "memory_bytes", (json_int_t)machine->memory_bytes, "corun_slowdown",
         machine->corun_slowdown, "flops_per_s", machine->flops_per_s, "bytes_per_s",
         machine->bytes_per_s, "op_overhead_ns", machine->op_overhead_ns, "fork_overhead_ns",
         machine->fork_overhead_ns, "intra_host", link_json(&machine->intra_host), "inter_host",
-        link_json(&machine->inter_host));
+        link_json(&machine->inter_host), "reduction",
+        machine->reduction == LG_REDUCTION_TWO_LEVEL ? "two-level" : "direct");
     if (root == NULL) {
         LG_FAIL(LG_OUT_OF_MEMORY,
                 "%s: could not be made (out of memory, or the comment is not UTF-8)", path);
@@ -169,6 +274,16 @@ static lg_status read_link(const json_t *root, const char *key, lg_link *out)
     return LG_OK;
 }
 
+static lg_status read_reduction(const json_t *root, lg_reduction *out)
+{
+    const char *const name = json_string_value(json_object_get(root, "reduction"));
+    if (name == NULL || (strcmp(name, "direct") != 0 && strcmp(name, "two-level") != 0)) {
+        LG_FAIL(LG_INVALID_ARG, "reduction: expected \"direct\" or \"two-level\"");
+    }
+    *out = name[0] == 't' ? LG_REDUCTION_TWO_LEVEL : LG_REDUCTION_DIRECT;
+    return LG_OK;
+}
+
 static lg_status read_int(const json_t *root, const char *key, int max, int *out)
 {
     int64_t value = 0;
@@ -180,9 +295,10 @@ static lg_status read_int(const json_t *root, const char *key, int max, int *out
 static lg_status read_machine(lg_machine *out, const json_t *root)
 {
     static const char *const keys[] = {
-        "format",         "version",          "comment",        "num_ranks",   "ranks_per_host",
-        "num_cores",      "memory_bytes",     "corun_slowdown", "flops_per_s", "bytes_per_s",
-        "op_overhead_ns", "fork_overhead_ns", "intra_host",     "inter_host",  NULL};
+        "format",         "version",     "comment",        "num_ranks",
+        "ranks_per_host", "num_cores",   "memory_bytes",   "corun_slowdown",
+        "flops_per_s",    "bytes_per_s", "op_overhead_ns", "fork_overhead_ns",
+        "intra_host",     "inter_host",  "reduction",      NULL};
     LG_TRY(lgi_json_check_header(root, keys, MACHINE_FORMAT, MACHINE_VERSION));
     if (!json_is_string(json_object_get(root, "comment"))) {
         LG_FAIL(LG_INVALID_ARG, "comment: expected a text");
@@ -198,6 +314,7 @@ static lg_status read_machine(lg_machine *out, const json_t *root)
     LG_TRY(read_number(root, "", "fork_overhead_ns", &out->fork_overhead_ns));
     LG_TRY(read_link(root, "intra_host", &out->intra_host));
     LG_TRY(read_link(root, "inter_host", &out->inter_host));
+    LG_TRY(read_reduction(root, &out->reduction));
     return lgi_machine_check(out);
 }
 
@@ -206,7 +323,12 @@ lg_status lg_machine_parse(lg_machine *out, const char *text, size_t num_bytes)
     json_t *root = NULL;
     lg_machine machine = {0};
     LG_TRY(lgi_json_parse(&root, text, num_bytes));
-    const lg_status status = read_machine(&machine, root);
+    lg_status status = LG_OK;
+    if (json_is_object(root) && json_object_get(root, "reduction") == NULL &&
+        json_object_set_new(root, "reduction", json_string("direct")) != 0) { /* may be left out */
+        status = lgi_fail(LG_OUT_OF_MEMORY, "reduction: out of memory");
+    }
+    status = status == LG_OK ? read_machine(&machine, root) : status;
     json_decref(root);
     if (status == LG_OK) {
         *out = machine;

@@ -44,35 +44,58 @@ static int member_rank(const lgi_network *self, int group, int place)
     return lg_graph_op(self->graph, self->groups->ops[self->groups->begin[group] + place])->rank;
 }
 
-/* The ring over the ranks of a group. `at`: by wire, scratch: -1 or its place in the route. */
-static lg_status make_ring(lgi_network *self, lgi_route *route, int group, int *at)
+typedef struct route_maker {
+    const lgi_network *network;
+    lgi_route *route;
+    int *at; /* by wire: -1 or its place in the route */
+} route_maker;
+
+static void add_hop(void *user, int from, int to, double frac)
+{
+    route_maker *const self = user;
+    lgi_route *const route = self->route;
+    int wires[2];
+    const int num = hop_wires(self->network, from, to, wires);
+    route->frac = route->frac > 0.0 ? route->frac : frac;
+    for (int k = 0; k < num; k++) {
+        int *const at = &self->at[wires[k]];
+        if (*at < 0) {
+            *at = route->num_wires;
+            route->wires[route->num_wires++] = wires[k];
+        }
+        route->parts[*at] += frac / route->frac;
+    }
+}
+
+/* The hops of a reduction over the ranks of a group. */
+static lg_status make_reduction(lgi_network *self, lgi_route *route, int group, int *at)
 {
     const int num_ranks = lgi_groups_size(self->groups, group);
-    LG_TRY(lgi_calloc(&route->wires, 2 * (size_t)num_ranks, sizeof(int)));
-    LG_TRY(lgi_calloc(&route->parts, 2 * (size_t)num_ranks, sizeof(int)));
-    for (int i = 0; i < num_ranks && num_ranks > 1; i++) {
-        int wires[2];
-        const int num = hop_wires(self, member_rank(self, group, i),
-                                  member_rank(self, group, (i + 1) % num_ranks), wires);
-        for (int k = 0; k < num; k++) {
-            if (at[wires[k]] < 0) {
-                at[wires[k]] = route->num_wires;
-                route->wires[route->num_wires++] = wires[k];
-            }
-            route->parts[at[wires[k]]]++;
-        }
+    const size_t num_hops = 2 * (size_t)num_ranks * (size_t)num_ranks;
+    const size_t most = num_hops < (size_t)self->num_wires ? num_hops : (size_t)self->num_wires;
+    route_maker maker = {.network = self, .route = route, .at = at};
+    int *ranks = NULL;
+    LG_TRY(lgi_calloc(&route->wires, most, sizeof *route->wires));
+    LG_TRY(lgi_calloc(&route->parts, most, sizeof *route->parts));
+    LG_TRY(lgi_calloc(&ranks, (size_t)num_ranks, sizeof *ranks));
+    for (int i = 0; i < num_ranks; i++) {
+        ranks[i] = member_rank(self, group, i);
     }
+    lgi_reduction_hops(self->machine, ranks, num_ranks, add_hop, &maker);
+    route->latency_ns = lgi_reduction_latency_ns(self->machine, ranks, num_ranks);
     for (int i = 0; i < route->num_wires; i++) {
         at[route->wires[i]] = -1;
     }
+    lgi_free(ranks);
     return LG_OK;
 }
 
-static lg_status make_wires(lgi_network *self, int num_wires)
+static lg_status make_wires(lgi_network *self)
 {
+    const int num_wires = self->num_wires;
     const lg_machine *const machine = self->machine;
     LG_TRY(lgi_calloc(&self->bytes_per_ns, (size_t)num_wires, sizeof(double)));
-    LG_TRY(lgi_calloc(&self->load, (size_t)num_wires, sizeof(int)));
+    LG_TRY(lgi_calloc(&self->load, (size_t)num_wires, sizeof *self->load));
     LG_TRY(lgi_calloc(&self->head, (size_t)num_wires, sizeof(int)));
     for (int i = 0; i < num_wires; i++) {
         self->bytes_per_ns[i] = (i < 2 * self->num_hosts ? machine->inter_host.bytes_per_s
@@ -83,8 +106,9 @@ static lg_status make_wires(lgi_network *self, int num_wires)
     return LG_OK;
 }
 
-static lg_status make_routes(lgi_network *self, int num_wires)
+static lg_status make_routes(lgi_network *self)
 {
+    const int num_wires = self->num_wires;
     lg_status status = LG_OK;
     int *at = NULL;
     LG_TRY_GOTO(
@@ -92,7 +116,7 @@ static lg_status make_routes(lgi_network *self, int num_wires)
     LG_TRY_GOTO(lgi_calloc(&at, (size_t)num_wires, sizeof(int)));
     memset(at, -1, (size_t)num_wires * sizeof(int));
     for (int i = 0; i < self->groups->num_communicators; i++) {
-        LG_TRY_GOTO(make_ring(self, &self->routes[i], self->groups->example[i], at));
+        LG_TRY_GOTO(make_reduction(self, &self->routes[i], self->groups->example[i], at));
     }
 out:
     lgi_free(at);
@@ -146,10 +170,10 @@ lg_status lgi_network_init(lgi_network *out, const lg_machine *machine, const lg
                 machine->num_ranks, machine->ranks_per_host, (long long)num_pairs,
                 (long long)MAX_PAIR_WIRES);
     }
-    const int num_wires =
+    out->num_wires =
         2 * out->num_hosts + (machine->intra_host.is_shared ? out->num_hosts : (int)num_pairs);
-    LG_TRY_GOTO(make_wires(out, num_wires));
-    LG_TRY_GOTO(make_routes(out, num_wires));
+    LG_TRY_GOTO(make_wires(out));
+    LG_TRY_GOTO(make_routes(out));
     LG_TRY_GOTO(make_flows(out, num_flows, flow_of_group));
 out:
     if (status != LG_OK) {
@@ -177,18 +201,10 @@ void lgi_network_deinit(lgi_network *network)
 
 double lgi_network_latency_ns(const lgi_network *network, int group)
 {
-    const int num_ranks = lgi_groups_size(network->groups, group);
-    if (network->groups->communicator[group] < 0) {
-        return hop_latency_ns(network, member_rank(network, group, 0),
-                              member_rank(network, group, 1));
-    }
-    double slowest_ns = 0.0;
-    for (int i = 0; i < num_ranks; i++) {
-        slowest_ns =
-            fmax(slowest_ns, hop_latency_ns(network, member_rank(network, group, i),
-                                            member_rank(network, group, (i + 1) % num_ranks)));
-    }
-    return 2.0 * (num_ranks - 1) * slowest_ns;
+    const int communicator = network->groups->communicator[group];
+    return communicator >= 0 ? network->routes[communicator].latency_ns
+                             : hop_latency_ns(network, member_rank(network, group, 0),
+                                              member_rank(network, group, 1));
 }
 
 /* Gives the flow its share of now. */
@@ -220,7 +236,7 @@ static void update_wires(lgi_network *self, const int *wires, int num_wires, dou
 
 bool lgi_network_start(lgi_network *network, int idx, int group, double now_ns)
 {
-    static const int one_part[2] = {1, 1};
+    static const double one_part[2] = {1.0, 1.0};
     lgi_flow *const flow = &network->flows[idx];
     const int communicator = network->groups->communicator[group];
     const int first = network->groups->ops[network->groups->begin[group]];
@@ -234,11 +250,10 @@ bool lgi_network_start(lgi_network *network, int idx, int group, double now_ns)
         flow->parts = one_part;
         flow->bytes_left = num_bytes;
     } else {
-        const double num_ranks = lgi_groups_size(network->groups, group);
         flow->num_wires = network->routes[communicator].num_wires;
         flow->wires = network->routes[communicator].wires;
         flow->parts = network->routes[communicator].parts;
-        flow->bytes_left = 2.0 * (num_ranks - 1.0) / num_ranks * num_bytes;
+        flow->bytes_left = network->routes[communicator].frac * num_bytes;
     }
     if (!(flow->bytes_left > 0.0)) {
         flow->num_wires = 0;

@@ -4,11 +4,13 @@
  * ends.
  *
  * Wires: within a host one for all pairs, or one for each ordered pair (lg_link.is_shared); between hosts one out of and one
- * into each host. A reduction of n bytes over D ranks is a ring in rank order: 2 (D - 1) rounds of n / D bytes, so each hop
- * carries 2 (D - 1) / D * n bytes, all hops at once and at one pace, and the latency counts once a round. A wire that has k
- * of its hops on it has k parts to serve.
+ * into each host. A reduction of n bytes over D ranks takes its latencies first; then all its hops flow at once and at one pace, 2 n / D bytes
+ * between each ordered pair of ranks, or those of two levels (lg_reduction). A wire that has k of the hops on it has k parts to serve,
+ * and a hop with more bytes counts for more.
  *
- * Source of the ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+ * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009) for the
+ * ring; direct is a reduce-scatter and an all-gather in one exchange each, Thakur, Rabenseifner and Gropp, "Optimization of Collective
+ * Communication Operations in MPICH" (2005), section 4 (their pairwise exchange, with all pairs at once).
  */
 #ifndef LGI_PLAN_PLAN_NETWORK_H
 #define LGI_PLAN_PLAN_NETWORK_H
@@ -20,13 +22,15 @@
 typedef struct lgi_route {
     int num_wires;
     int *wires;
-    int *parts;
+    double *parts;
+    double frac; /* of a reduction's bytes that is one part */
+    double latency_ns;
 } lgi_route;
 
 typedef struct lgi_flow {
     int num_wires; /* 0: not flowing */
     const int *wires;
-    const int *parts;
+    const double *parts;
     int own_wires[2]; /* of a message */
     int first_node;   /* its places in the wires' lists: one for each wire */
     double bytes_left;
@@ -40,8 +44,9 @@ typedef struct lgi_network {
     const lg_graph *graph;
     lgi_events *events;
     int num_hosts;
+    int num_wires;
     double *bytes_per_ns; /* by wire */
-    int *load;            /* by wire: parts on it */
+    double *load;         /* by wire: parts on it */
     int *head;            /* by wire: list of nodes; -1: none */
     lgi_route *routes;    /* by communicator */
     lgi_flow *flows;

@@ -30,6 +30,7 @@ typedef struct bounder {
     const lg_costs *costs;
     lgi_groups groups;
     double *op_ns; /* by op: at least; of a group by its first op, 0 by the others of a message */
+    int *ranks;    /* scratch: of a group */
 } bounder;
 
 static bool is_compute(const lg_op_info *info)
@@ -97,28 +98,41 @@ static void add_hop(const lg_machine *machine, double *wire_ns, int num_hosts, i
     }
 }
 
-static double hop_bytes(const bounder *b, int group)
+typedef struct hop_adder {
+    const bounder *b;
+    double *wire_ns;
+    int num_hosts;
+    double num_bytes; /* of the reduction */
+} hop_adder;
+
+static void add_reduction_hop(void *user, int from, int to, double frac)
 {
-    const lg_op_info *const first = lg_graph_op(b->graph, b->groups.ops[b->groups.begin[group]]);
-    const double num = lgi_groups_size(&b->groups, group);
-    return first->kind == LG_OP_ALL_REDUCE ? 2.0 * (num - 1.0) / num * (double)first->message_bytes
-                                           : (double)first->message_bytes;
+    const hop_adder *const self = user;
+    add_hop(self->b->machine, self->wire_ns, self->num_hosts, from, to, frac * self->num_bytes);
+}
+
+/* The ranks that meet. */
+static int members(const bounder *b, int group, int *ranks)
+{
+    const int num = lgi_groups_size(&b->groups, group);
+    for (int i = 0; i < num; i++) {
+        ranks[i] = lg_graph_op(b->graph, b->groups.ops[b->groups.begin[group] + i])->rank;
+    }
+    return num;
 }
 
 static void add_group(const bounder *b, double *wire_ns, int num_hosts, int group)
 {
-    const int *const ops = &b->groups.ops[b->groups.begin[group]];
-    const int num = lgi_groups_size(&b->groups, group);
-    const lg_op_info *const first = lg_graph_op(b->graph, ops[0]);
+    const lg_op_info *const first = lg_graph_op(b->graph, b->groups.ops[b->groups.begin[group]]);
+    const double num_bytes = (double)first->message_bytes;
     if (first->kind == LG_OP_ALL_REDUCE) {
-        for (int i = 0; i < num && num > 1; i++) {
-            add_hop(b->machine, wire_ns, num_hosts, lg_graph_op(b->graph, ops[i])->rank,
-                    lg_graph_op(b->graph, ops[(i + 1) % num])->rank, hop_bytes(b, group));
-        }
+        hop_adder adder = {b, wire_ns, num_hosts, num_bytes};
+        const int num = members(b, group, b->ranks);
+        lgi_reduction_hops(b->machine, b->ranks, num, add_reduction_hop, &adder);
     } else {
         const bool is_send = first->kind == LG_OP_SEND;
         add_hop(b->machine, wire_ns, num_hosts, is_send ? first->rank : first->peer,
-                is_send ? first->peer : first->rank, hop_bytes(b, group));
+                is_send ? first->peer : first->rank, num_bytes);
     }
 }
 
@@ -151,18 +165,14 @@ static lg_status bound_links(const bounder *b, double *out_ns)
 /* Time of a group with the wires to itself. */
 static double group_ns(const bounder *b, int group)
 {
-    const int *const ops = &b->groups.ops[b->groups.begin[group]];
-    const int num = lgi_groups_size(&b->groups, group);
-    const bool is_ring = lg_graph_op(b->graph, ops[0])->kind == LG_OP_ALL_REDUCE;
-    double latency_ns = 0.0;
-    double bytes_ns = 0.0;
-    for (int i = 0; i < num && num > 1; i++) {
-        const lg_link *const link = link_of(b->machine, lg_graph_op(b->graph, ops[i])->rank,
-                                            lg_graph_op(b->graph, ops[(i + 1) % num])->rank);
-        latency_ns = fmax(latency_ns, link->latency_ns);
-        bytes_ns = fmax(bytes_ns, hop_bytes(b, group) / link->bytes_per_s * NS_PER_S);
+    const lg_op_info *const first = lg_graph_op(b->graph, b->groups.ops[b->groups.begin[group]]);
+    const double num_bytes = (double)first->message_bytes;
+    const int num = members(b, group, b->ranks);
+    if (first->kind == LG_OP_ALL_REDUCE) {
+        return lgi_reduction_ns(b->machine, b->ranks, num, num_bytes);
     }
-    return (is_ring ? 2.0 * (num - 1) * latency_ns : latency_ns) + bytes_ns;
+    const lg_link *const link = link_of(b->machine, first->rank, first->peer);
+    return link->latency_ns + num_bytes / link->bytes_per_s * NS_PER_S;
 }
 
 static lg_status time_ops(bounder *b)
@@ -234,6 +244,7 @@ lg_status lg_plan_bound(lg_bound *out, const lg_graph *graph, const lg_machine *
     LG_TRY(lgi_machine_check(machine));
     LG_TRY(lgi_machine_check_links(machine, lg_graph_num_ranks(graph)));
     LG_TRY_GOTO(lgi_groups_init(&b.groups, graph));
+    LG_TRY_GOTO(lgi_calloc(&b.ranks, (size_t)lg_graph_num_ranks(graph), sizeof *b.ranks));
     LG_TRY_GOTO(time_ops(&b));
     LG_TRY_GOTO(bound_ranks(&b, &out->busiest_rank_ns));
     LG_TRY_GOTO(bound_links(&b, &out->busiest_link_ns));
@@ -242,5 +253,6 @@ lg_status lg_plan_bound(lg_bound *out, const lg_graph *graph, const lg_machine *
 out:
     lgi_groups_deinit(&b.groups);
     lgi_free(b.op_ns);
+    lgi_free(b.ranks);
     return status;
 }

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "plan/plan_machine.h"
 #include "plan/plan_order.h"
 
 /* --- links ---------------------------------------------------------------------------------------------------------------- */
@@ -30,11 +31,11 @@ double lgi_message_ns(const lg_machine *machine, int from_rank, int to_rank, int
 
 double lgi_all_reduce_ns(const lgi_units *units, int pipeline_rank, int64_t bytes)
 {
-    const int num = units->num_replicas;
-    const int last = (num - 1) * units->num_ranks + pipeline_rank;
-    const lg_link *const link = link_between(units->input->machine, pipeline_rank, last);
-    const double part = 2.0 * (num - 1);
-    return part * link->latency_ns + part / num * (double)bytes / link->bytes_per_s * 1e9;
+    for (int replica = 0; replica < units->num_replicas; replica++) {
+        units->replica_ranks[replica] = replica * units->num_ranks + pipeline_rank;
+    }
+    return lgi_reduction_ns(units->input->machine, units->replica_ranks, units->num_replicas,
+                            (double)bytes);
 }
 
 /* --- edges by op ---------------------------------------------------------------------------------------------------------- */
@@ -362,6 +363,7 @@ lg_status lgi_units_init(lgi_units *out, const lgi_strategy_input *input)
                 out->num_stages, out->num_micro_batches, out->num_replicas);
     }
     out->num_units = (int)num_units;
+    LG_TRY_GOTO(lgi_calloc(&out->replica_ranks, (size_t)out->num_replicas, sizeof(int)));
     LG_TRY_GOTO(index_edges(out, graph));
     LG_TRY_GOTO(find_partners(out, graph));
     LG_TRY_GOTO(give_ops(out, graph));
@@ -376,6 +378,7 @@ out:
 void lgi_units_deinit(lgi_units *units)
 {
     lgi_free(units->rank_of_stage);
+    lgi_free(units->replica_ranks);
     lgi_free(units->duration_ns);
     lgi_free(units->pred_begin);
     lgi_free(units->preds);

@@ -40,6 +40,7 @@ typedef struct lgi_units {
     int num_micro_batches; /* of a replica */
     int num_units;         /* of a replica */
     int *rank_of_stage;    /* -1: no op is of this stage */
+    int *replica_ranks;    /* scratch of lgi_all_reduce_ns() */
 
     /* by unit of replica 0 */
     double *duration_ns;
@@ -76,7 +77,7 @@ bool lgi_unit_exists(const lgi_units *units, int stage, int micro_batch, lgi_uni
 /* Time of a message between two ranks of the machine, with the wire to itself. */
 double lgi_message_ns(const lg_machine *machine, int from_rank, int to_rank, int64_t bytes);
 
-/* Time of a ring all-reduce over the replicas of a pipeline rank, with the wires to itself. */
+/* Time of an all-reduce over the replicas of a pipeline rank, with the wires to itself. */
 double lgi_all_reduce_ns(const lgi_units *units, int pipeline_rank, int64_t bytes);
 
 /* --- schedules -------------------------------------------------------------------------------------------------------- */

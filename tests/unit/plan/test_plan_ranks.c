@@ -262,22 +262,39 @@ static void a_flow_that_joins_slows_down_the_one_under_way(void **state)
     hand_destroy(h);
 }
 
-/* 2 (D - 1) rounds of latency, 2 (D - 1) / D of the bytes over every hop; a bus carries all hops, a host's wire one. */
-static void an_all_reduce_is_a_ring(void **state)
+/*
+ * Direct: 2 latencies, 2 / D of the bytes over every ordered pair; a bus carries all pairs, a host's wire those between it and others.
+ * Two levels: a ring in each host, 2 (R - 1) latencies and 2 (R - 1) / R of the bytes over every hop, of which a bus carries all;
+ * between hosts 2 latencies, and 2 (H - 1) / H of the bytes over every host's wire.
+ */
+static void an_all_reduce_is_direct_or_has_two_levels(void **state)
 {
     (void)state;
     static const struct {
         int num_ranks, per_host;
         bool is_shared;
+        lg_reduction reduction;
         double ns;
     } cases[] = {
-        {4, 4, false, 6 * 10 + 1.5 * 1000},          {4, 4, true, 6 * 10 + 1.5 * 1000 * 4},
-        {4, 2, false, 6 * 100 + 1.5 * 1000 * 10},    {2, 1, false, 2 * 100 + 1.0 * 1000 * 10},
-        {3, 2, true, 4 * 100 + 4.0 / 3 * 1000 * 10}, {1, 1, false, 0},
+        {4, 4, false, LG_REDUCTION_TWO_LEVEL, 6 * 10 + 1.5 * 1000},
+        {4, 4, true, LG_REDUCTION_TWO_LEVEL, 6 * 10 + 1.5 * 1000 * 4},
+        {4, 2, false, LG_REDUCTION_TWO_LEVEL, 2 * 10 + 2 * 100 + 1.0 * 1000 * 10},
+        {2, 1, false, LG_REDUCTION_TWO_LEVEL, 2 * 100 + 1.0 * 1000 * 10},
+        {3, 2, true, LG_REDUCTION_TWO_LEVEL, 2 * 10 + 2 * 100 + 1.0 * 1000 * 10},
+        {4, 1, true, LG_REDUCTION_TWO_LEVEL, 2 * 100 + 1.5 * 1000 * 10},
+        {1, 1, false, LG_REDUCTION_TWO_LEVEL, 0},
+        {4, 4, false, LG_REDUCTION_DIRECT, 2 * 10 + 0.5 * 1000},
+        {4, 4, true, LG_REDUCTION_DIRECT, 2 * 10 + 0.5 * 1000 * 12},
+        {4, 2, false, LG_REDUCTION_DIRECT, 2 * 100 + 0.5 * 1000 * 4 * 10},
+        {4, 1, false, LG_REDUCTION_DIRECT, 2 * 100 + 0.5 * 1000 * 3 * 10},
+        {2, 1, false, LG_REDUCTION_DIRECT, 2 * 100 + 1.0 * 1000 * 10},
+        {3, 2, true, LG_REDUCTION_DIRECT, 2 * 100 + 2.0 / 3 * 1000 * 2 * 10},
+        {1, 1, false, LG_REDUCTION_DIRECT, 0},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         hand *h = hand_create(cases[c].num_ranks, cases[c].per_host);
         h->machine.intra_host.is_shared = cases[c].is_shared;
+        h->machine.reduction = cases[c].reduction;
         int reduce = 0;
         for (int rank = 0; rank < cases[c].num_ranks; rank++) {
             const int compute = hand_lane(h, LG_LANE_COMPUTE, rank);
@@ -874,7 +891,7 @@ int main(void)
         cmocka_unit_test(flows_on_one_wire_get_half_each_and_all_when_alone),
         cmocka_unit_test(wires_within_a_host_are_one_for_all_or_one_for_each_pair),
         cmocka_unit_test(a_flow_that_joins_slows_down_the_one_under_way),
-        cmocka_unit_test(an_all_reduce_is_a_ring),
+        cmocka_unit_test(an_all_reduce_is_direct_or_has_two_levels),
         cmocka_unit_test(a_send_waits_for_its_recv),
         cmocka_unit_test(gpipe_has_the_bubble_that_is_known),
         cmocka_unit_test(ranks_go_on_to_their_next_iteration_by_themselves),
