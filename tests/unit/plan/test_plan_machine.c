@@ -22,6 +22,8 @@ static void a_machine_is_read_as_written(void **state)
     assert_true(machine.corun_slowdown == 1.5 && machine.op_overhead_ns == 3.0);
     assert_true(machine.intra_host.bytes_per_s == 6e9 && !machine.intra_host.is_shared);
     assert_true(machine.inter_host.latency_ns == 7.0 && machine.inter_host.is_shared);
+    assert_int_equal(machine.reduction, LG_REDUCTION_DIRECT); /* if it is left out */
+    machine.reduction = LG_REDUCTION_TWO_LEVEL;
     char path[64];
     (void)snprintf(path, sizeof path, "machine-%d.json", (int)getpid());
     assert_ok(lg_machine_save(&machine, "made by a test", path));
@@ -34,6 +36,7 @@ static void a_machine_is_read_as_written(void **state)
         machine.flops_per_s == again.flops_per_s && machine.bytes_per_s == again.bytes_per_s &&
         machine.op_overhead_ns == again.op_overhead_ns &&
         machine.fork_overhead_ns == again.fork_overhead_ns &&
+        machine.reduction == again.reduction &&
         machine.intra_host.latency_ns == again.intra_host.latency_ns &&
         machine.intra_host.bytes_per_s == again.intra_host.bytes_per_s &&
         machine.intra_host.is_shared == again.intra_host.is_shared &&
@@ -120,6 +123,9 @@ static void bad_files_are_refused_with_the_place(void **state)
     assert_refused("\"comment\": \"c\"", "\"comment\": 3", "comment: expected a text");
     assert_refused("leapgrad-machine", "leapgrad-plan", "format: expected \"leapgrad-machine\"");
     assert_refused("\"version\": 1", "\"version\": 2", "version: expected 1");
+    assert_refused("\"version\": 1", "\"version\": 1, \"reduction\": \"tree\"",
+                   "reduction: expected \"direct\" or \"two-level\"");
+    assert_refused("\"version\": 1", "\"version\": 1, \"reduction\": 2", "reduction: expected");
     lg_machine machine;
     assert_fails(LG_IO, "no-such-machine.json", lg_machine_load(&machine, "no-such-machine.json"));
 }
