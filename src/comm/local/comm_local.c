@@ -108,6 +108,19 @@ static void fail_about(lg_comm *comm, lg_status status, const lgi_message *messa
     lgi_comm_fail(comm, status, text);
 }
 
+/* The other rank must know of the failure before its message ends. */
+static void end_pair(local_end *end, lgi_message *send, lgi_message *receive)
+{
+    lg_comm *comm = &end->comm;
+    (void)pthread_mutex_lock(&comm->failure_mutex);
+    const lgi_comm_failure_record failure = comm->failure;
+    (void)pthread_mutex_unlock(&comm->failure_mutex);
+    lg_comm *other = send->comm == comm ? receive->comm : send->comm;
+    lgi_comm_note_failure(other, failure.rank, failure.status, failure.message);
+    lgi_message_finish(send, true);
+    lgi_message_finish(receive, true);
+}
+
 static void start_copy(local_end *end, lgi_message *send, lgi_message *receive)
 {
     if (send->num_bytes != receive->num_bytes) {
@@ -124,8 +137,7 @@ static void start_copy(local_end *end, lgi_message *send, lgi_message *receive)
         end->copies[end->num_copies++] = (copy){send, receive, 0};
         return;
     }
-    lgi_message_finish(send, true);
-    lgi_message_finish(receive, true);
+    end_pair(end, send, receive);
 }
 
 static void local_start(lg_comm *comm, lgi_message *message)
@@ -212,8 +224,7 @@ static int end_unmatched(local_end *end, int peer)
 static void end_all(local_end *end)
 {
     for (size_t i = 0; i < end->num_copies; i++) {
-        lgi_message_finish(end->copies[i].receive, true);
-        lgi_message_finish(end->copies[i].send, true);
+        end_pair(end, end->copies[i].send, end->copies[i].receive);
     }
     end->num_copies = 0;
     for (int peer = 0; peer < end->hub->num_ranks; peer++) {
