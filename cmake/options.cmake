@@ -6,6 +6,8 @@ option(LG_WERROR "Treat warnings as errors" OFF)
 option(LG_CCACHE "Compile through ccache where it is installed" ON)
 option(BUILD_SHARED_LIBS "Make libleapgrad a shared library" OFF)
 set(LG_SANITIZE "" CACHE STRING "Sanitizers for everything: address,undefined or thread")
+set(LG_MPI "AUTO" CACHE STRING "Modules for MPI: ON, OFF, AUTO (for what is installed)")
+set_property(CACHE LG_MPI PROPERTY STRINGS AUTO ON OFF)
 set(LG_DEVICES "cpu" CACHE STRING "Backends besides the reference, preferred first")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -23,7 +23,7 @@
 
 enum { MAX_TEST_RANKS = 16 };
 
-static _Atomic int num_mistakes;
+extern _Atomic int num_mistakes;
 
 #define EXPECT(condition) \
     do { \
@@ -99,5 +99,13 @@ static inline bool is_filled(const unsigned char *data, int64_t num_bytes, int s
     }
     return true;
 }
+
+/* Bodies for two ranks: messages of all sizes, either side first; a counter that the drivers send to and fro. */
+void receiver_is_late(lg_comm *comm);
+void sender_is_late(lg_comm *comm);
+void check_driver(lg_comm *comm);
+/* For any number: all send to all, many messages at once; each collective with each root. */
+void exchange_with_all(lg_comm *comm);
+void check_collectives(lg_comm *comm);
 
 #endif

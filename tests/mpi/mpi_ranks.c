@@ -1,0 +1,142 @@
+/*
+ * What ranks of MPI do in tests: started by an MPI launcher as several processes, mpi_ranks CASE. Each rank prints what it found
+ * wrong and ends with 1; otherwise with what the case says. tests/mpi/run_mpi.sh looks at what came out.
+ */
+#include "unit/comm/comm_fixture.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static void check(lg_comm *comm)
+{
+    const int rank = lg_comm_rank(comm);
+    EXPECT(lg_comm_num_ranks(comm) >= 2);
+    EXPECT(strstr(lg_comm_name(comm), "MPI") != NULL);
+    EXPECT(lg_comm_num_host_ranks(comm) >= 1 &&
+           lg_comm_host_rank(comm) < lg_comm_num_host_ranks(comm));
+    if (lg_comm_num_ranks(comm) == 2) {
+        receiver_is_late(comm);
+        sender_is_late(comm);
+        check_driver(comm);
+    }
+    exchange_with_all(comm);
+    check_collectives(comm);
+    EXPECT(lgi_comm_agree(comm, "the recipe", "a\n") == LG_OK);
+    EXPECT(lgi_comm_agree(comm, "the recipe", rank == 1 ? "b\n" : "a\n") == LG_INVALID_ARG);
+    EXPECT(strstr(lg_last_error(), "of rank 1 is not that of rank 0: line 1 is 'b'") != NULL);
+    int64_t offset_ns = 1;
+    EXPECT(lgi_comm_clock_offset(comm, &offset_ns) == LG_OK && offset_ns == 0);
+    lgi_link_figures intra;
+    lgi_link_figures inter;
+    EXPECT(lgi_comm_measure_links(comm, 100000, &intra, &inter) == LG_OK);
+    EXPECT(intra.ranks[0] == 0 && intra.latency_ns > 0 && intra.bytes_per_s > 1e6);
+    /* Signs of life carry what a rank does. */
+    const lgi_activity activity = {
+        .step = 5 + rank, .op = 7, .waits_for_rank = -1, .num_done = 3, .text = "conv3"};
+    lgi_comm_tell(comm, &activity);
+    if (rank == 0) {
+        lgi_activity told = {0};
+        double age_s = 0;
+        for (int i = 0; i < 500 && told.step != 6; i++) {
+            sleep_ms(10);
+            told = lgi_comm_told(comm, 1, &age_s);
+        }
+        EXPECT(told.step == 6 && strcmp(told.text, "conv3") == 0 && age_s < 5);
+    }
+    EXPECT(lgi_comm_barrier(comm) == LG_OK);
+}
+
+/* Waits for a message that never comes. */
+static lg_status wait_in_vain(lg_comm *comm, int peer)
+{
+    char data[8];
+    lgi_message message = make_message(false, peer, LGI_CHANNEL_PLAN, data, sizeof data);
+    lgi_comm_post(comm, &message);
+    return lgi_comm_wait(comm, &message);
+}
+
+static void tell_step(lg_comm *comm)
+{
+    const lgi_activity activity = {
+        .step = 12, .op = 3, .waits_for_rank = -1, .num_done = 1, .text = "WEIGHT_GRAD conv3"};
+    lgi_comm_tell(comm, &activity);
+    EXPECT(lgi_comm_barrier(comm) == LG_OK);
+    sleep_ms(1200); /* a sign of life or two */
+}
+
+/* A failure as a program meets it: says it in a line and ends with its status. */
+static int report(lg_comm *comm, lg_status status)
+{
+    const int rank = lg_comm_rank(comm);
+    (void)fprintf(stderr, "rank %d ends with %s: %s\n", rank, lg_status_name(status),
+                  lg_last_error());
+    lg_comm_destroy(comm);
+    return lg_status_exit_code(status);
+}
+
+int main(int num_args, char **args)
+{
+    if (num_args != 2) {
+        (void)fprintf(stderr, "usage: mpi_ranks CASE, by an MPI launcher\n");
+        return 2;
+    }
+    const char *name = args[1];
+    lg_comm *comm = NULL;
+    if (!lg_comm_is_launched()) {
+        (void)fprintf(stderr, "not launched by MPI as one of several\n");
+        return 1;
+    }
+    if (lg_comm_mpi_create(&comm) != LG_OK) {
+        (void)fprintf(stderr, "%s\n", lg_last_error());
+        return 1;
+    }
+    const int rank = lg_comm_rank(comm);
+    const int num_ranks = lg_comm_num_ranks(comm);
+    lg_comm_set_timeout(comm, 3);
+    if (strcmp(name, "check") == 0) {
+        check(comm);
+        lg_comm_destroy(comm);
+        if (rank == 0) {
+            (void)printf("%d mistakes\n", atomic_load(&num_mistakes));
+        }
+        return atomic_load(&num_mistakes) == 0 ? 0 : 1;
+    }
+    if (strcmp(name, "silence") == 0 || strcmp(name, "death") == 0) {
+        tell_step(comm);
+        if (rank == 1) {
+            (void)raise(name[0] == 's' ? SIGSTOP : SIGKILL);
+        }
+        return report(comm, wait_in_vain(comm, rank == 0 ? 1 : 0));
+    }
+    if (strcmp(name, "failure") == 0) {
+        if (rank == 1) {
+            sleep_ms(100);
+            lgi_comm_fail(comm, LG_OUT_OF_MEMORY, "no memory for 3 GB");
+            return report(comm, lgi_comm_failure(comm));
+        }
+        return report(comm, wait_in_vain(comm, (rank + 1) % num_ranks));
+    }
+    if (strcmp(name, "leave") == 0) {
+        if (rank == 1) {
+            lg_comm_destroy(comm);
+            return 0;
+        }
+        return report(comm, wait_in_vain(comm, 1));
+    }
+    if (strcmp(name, "circle") == 0) {
+        return report(comm, wait_in_vain(comm, (rank + 1) % num_ranks));
+    }
+    if (strcmp(name, "short") == 0 || strcmp(name, "long") == 0) {
+        char data[64] = "";
+        const int64_t num_bytes = rank == 1 ? 16 : name[0] == 's' ? 8 : 24;
+        lgi_message message =
+            make_message(rank == 0, 1 - rank % 2, LGI_CHANNEL_PLAN, data, num_bytes);
+        if (rank < 2) {
+            lgi_comm_post(comm, &message);
+            EXPECT(lgi_comm_wait(comm, &message) != LG_OK || rank == 0); /* eager sends end */
+        }
+        return report(comm, wait_in_vain(comm, (rank + 1) % num_ranks));
+    }
+    (void)fprintf(stderr, "no case '%s'\n", name);
+    return 2;
+}
