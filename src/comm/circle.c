@@ -54,8 +54,24 @@ static uint64_t circle_progress(lg_comm *comm, int start)
     return 0;
 }
 
+/* The lowest rank of a circle, so that all who find it tell it alike. */
+static int first_of_circle(lg_comm *comm, int start)
+{
+    int first = start;
+    int rank = start;
+    for (int i = 0; i < comm->num_ranks; i++) {
+        lgi_comm_sign sign;
+        if (!sign_of(comm, rank, &sign) || (rank = waits_for(&sign)) < 0 || rank == start) {
+            break;
+        }
+        first = rank < first ? rank : first;
+    }
+    return first;
+}
+
 static void report(lg_comm *comm, int start, double seconds)
 {
+    start = first_of_circle(comm, start);
     char message[LGI_COMM_FAILURE_BYTES];
     size_t used = (size_t)snprintf(message, sizeof message, "no progress for %.1f s: ", seconds);
     int rank = start;

@@ -33,6 +33,8 @@
 #define FAREWELL_NS UINT64_C(300000000)
 /* Ticks further apart than this: it was this process that slept. */
 #define OWN_SLEEP_NS UINT64_C(2000000000)
+/* Launchers end all processes as soon as one has ended: this long after a failure none does, so that each can say why. */
+#define LAST_WORDS_NS UINT64_C(700000000)
 #define CONTROL_TAG 0
 
 typedef enum control_kind { CONTROL_SIGN = 1, CONTROL_FAILURE } control_kind;
@@ -70,11 +72,18 @@ typedef struct mpi_state {
     bool is_leaving;  /* said so, and is in the last barrier */
     bool has_passed_barrier;
     bool is_silent; /* no more calls of MPI */
+    uint64_t failed_ns;
 } mpi_state;
 
 static mpi_state *state_of(const lg_comm *comm)
 {
     return comm->state;
+}
+
+static void pause_ms(int ms)
+{
+    const struct timespec time = {0, (long)ms * 1000000};
+    (void)nanosleep(&time, NULL);
 }
 
 static void fail_mpi(lg_comm *comm, const char *what, int error)
@@ -375,8 +384,7 @@ static void send_failure(lg_comm *comm, const lgi_comm_failure_record *failure)
         for (int i = 0; i < num_done; i++) {
             num_open -= done[i].user == out;
         }
-        const struct timespec pause = {0, 100000};
-        (void)nanosleep(&pause, NULL);
+        pause_ms(1);
     }
     if (num_open == 0) {
         lgi_free(out); /* else MPI may still read it */
@@ -393,6 +401,7 @@ static void mpi_fail(lg_comm *comm)
         send_failure(comm, &failure);
     }
     state->is_silent = true;
+    state->failed_ns = lgi_clock_ns();
     for (size_t i = 0; i < state->num_active; i++) {
         lgi_message_finish(state->active[i], true);
     }
@@ -432,6 +441,10 @@ static void mpi_close(lg_comm *comm)
     mpi_state *state = state_of(comm);
     if (!state->is_silent) {
         (void)state->mpi->close();
+        return;
+    }
+    while (lgi_clock_ns() - state->failed_ns < LAST_WORDS_NS) {
+        pause_ms(10);
     }
 }
 

@@ -113,8 +113,8 @@ lg_status lgi_mpi_load_module(const lgi_mpi_module **out)
     for (int f = 0; f < 2; f++) {
         for (size_t p = 0; p < sizeof places / sizeof places[0] && folders[f][0] != '\0'; p++) {
             char path[PATH_MAX];
-            const int length = snprintf(path, sizeof path, "%s%s/leapgrad-%s.so", folders[f],
-                                        places[p], flavor);
+            const int length =
+                snprintf(path, sizeof path, "%s%s/leapgrad-%s.so", folders[f], places[p], flavor);
             if (length > 0 && length < (int)sizeof path && access(path, R_OK) == 0) {
                 return use_library(out, path);
             }

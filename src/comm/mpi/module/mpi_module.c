@@ -53,6 +53,10 @@ static int module_open(lgi_mpi_place *out)
     if (error == MPI_SUCCESS && !is_started) {
         error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
         is_mine = true;
+        if (error == MPI_SUCCESS) {
+            /* Errors of calls that concern several communicators go to this one's handler. */
+            error = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        }
     }
     if (error != MPI_SUCCESS) {
         return error;
