@@ -9,12 +9,12 @@
  * something counts `wakes` up first and then looks whether the thread is asleep; the thread says that it is asleep before it
  * compares. Both sequentially consistent, so one of the two sees the other.
  *
- * A transport that needs polling is asked at intervals: short ones right after something happened, then longer ones, up to one
- * bound while messages are under way and a larger one while none is. Sleeping rather than spinning: the compute lanes own the
- * cores.
+ * A transport that needs polling is asked at intervals that are a small part of the time since something happened, so that the
+ * delay is a small part of any wait, up to one bound while messages are under way and a larger one while none is. Sleeping rather
+ * than spinning, because the compute lanes own the cores, unless the driver says that they stand still.
  */
 #include <assert.h>
-#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +27,13 @@
 #include "comm/transport.h"
 
 #define TICK_NS UINT64_C(250000000)
-#define MIN_POLL_NS INT64_C(20000)
-#define MAX_BUSY_POLL_NS INT64_C(100000)
-#define MAX_IDLE_POLL_NS INT64_C(20000000)
+#define MIN_POLL_NS UINT64_C(20000)
+#define MAX_BUSY_POLL_NS UINT64_C(200000)
+#define MAX_IDLE_POLL_NS UINT64_C(20000000)
+#define POLL_PART 32 /* of the time since something happened */
+#define SPIN_NS UINT64_C(200000)
 /* A driver that wants rounds of a transport that wakes by itself: only in case it waits for something else. */
-#define SOON_NS INT64_C(1000000)
+#define SOON_NS UINT64_C(1000000)
 
 /* The communicator whose communication thread this is. */
 static _Thread_local const lg_comm *own_comm;
@@ -174,13 +176,31 @@ static void sleep_until_woken(lg_comm *comm, int seen, int64_t timeout_ns)
     atomic_store(&comm->is_asleep, false);
 }
 
+/* How long until the next round, if nobody wakes the thread. */
+static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t unchanged_ns)
+{
+    const lgi_transport *transport = comm->transport;
+    if (wanted == LGI_DRIVE_NOW && unchanged_ns < SPIN_NS) {
+        return 0;
+    }
+    if (!transport->needs_polling) {
+        return wanted != LGI_DRIVE_IDLE ? SOON_NS : UINT64_MAX;
+    }
+    const bool is_busy = wanted != LGI_DRIVE_IDLE || transport->is_busy(comm);
+    const uint64_t max_ns = wanted == LGI_DRIVE_NOW ? MIN_POLL_NS
+                            : is_busy               ? MAX_BUSY_POLL_NS
+                                                    : MAX_IDLE_POLL_NS;
+    const uint64_t part_ns = unchanged_ns / POLL_PART;
+    return part_ns < MIN_POLL_NS ? MIN_POLL_NS : part_ns < max_ns ? part_ns : max_ns;
+}
+
 static void run_rounds(lg_comm *comm)
 {
     const lgi_transport *transport = comm->transport;
     bool is_failure_handled = false;
     uint64_t next_tick_ns = 0;
-    int64_t poll_ns = MIN_POLL_NS;
-    int last_wakes = atomic_load(&comm->wakes);
+    uint64_t changed_ns = 0;
+    int last_wakes = atomic_load(&comm->wakes) - 1;
     for (;;) {
         const int seen = atomic_load(&comm->wakes);
         bool has_more = false;
@@ -198,6 +218,7 @@ static void run_rounds(lg_comm *comm)
         }
         const lgi_drive wanted = drive(comm);
         const uint64_t now_ns = lgi_clock_ns();
+        changed_ns = has_changed ? now_ns : changed_ns;
         if (!is_failure_handled && now_ns >= next_tick_ns) {
             next_tick_ns = now_ns + TICK_NS;
             if (transport->tick != NULL) {
@@ -212,19 +233,18 @@ static void run_rounds(lg_comm *comm)
             (is_failure_handled || !lgi_comm_has_failed(comm)) && transport->leave(comm)) {
             return;
         }
-        int64_t timeout_ns = is_failure_handled      ? -1
-                             : next_tick_ns > now_ns ? (int64_t)(next_tick_ns - now_ns)
-                                                     : 0;
-        if (transport->needs_polling && !is_failure_handled) {
-            const bool is_busy = transport->is_busy(comm) || wanted == LGI_DRIVE_SOON;
-            poll_ns = has_changed ? MIN_POLL_NS : poll_ns + poll_ns / 4;
-            const int64_t max_ns = is_busy ? MAX_BUSY_POLL_NS : MAX_IDLE_POLL_NS;
-            poll_ns = poll_ns < max_ns ? poll_ns : max_ns;
-            timeout_ns = poll_ns < timeout_ns ? poll_ns : timeout_ns;
-        } else if (wanted == LGI_DRIVE_SOON && (timeout_ns < 0 || timeout_ns > SOON_NS)) {
-            timeout_ns = SOON_NS;
+        if (is_failure_handled) {
+            sleep_until_woken(comm, seen, -1);
+            continue;
         }
-        sleep_until_woken(comm, seen, timeout_ns);
+        const uint64_t tick_in_ns = next_tick_ns > now_ns ? next_tick_ns - now_ns : 0;
+        const uint64_t next_in_ns = pause_ns(comm, wanted, now_ns - changed_ns);
+        if (next_in_ns == 0) {
+            (void)sched_yield();
+        } else {
+            sleep_until_woken(comm, seen,
+                              (int64_t)(next_in_ns < tick_in_ns ? next_in_ns : tick_in_ns));
+        }
     }
 }
 

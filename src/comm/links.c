@@ -127,7 +127,7 @@ static lgi_drive drive_probe(void *user)
     probe *p = user;
     while (!atomic_load(&p->has_ended)) {
         if (p->num_posted > 0 && !has_arrived(p)) {
-            return LGI_DRIVE_SOON;
+            return LGI_DRIVE_NOW;
         }
         if (p->out.has_failed || p->in.has_failed) {
             break;

@@ -57,7 +57,8 @@ static inline bool lgi_message_is_done(const lgi_message *message)
 /* What a driver wants. */
 typedef enum lgi_drive {
     LGI_DRIVE_IDLE, /* no round until lgi_comm_wake() or until a message of this rank ends */
-    LGI_DRIVE_SOON  /* messages under way: rounds at short intervals */
+    LGI_DRIVE_SOON, /* messages under way: rounds at short intervals */
+    LGI_DRIVE_NOW /* and the rank's compute lanes stand still until then: shortest intervals, at the price of a core's time */
 } lgi_drive;
 
 /*

@@ -2,6 +2,8 @@
 # of them than there are cores and as root if need be; fails, saying what is missing, if the MPI or its module is not there.
 lg_find_launcher() {
     local flavor=$1 build=$2 program
+    # MPI libraries keep memory to the end, in plug-ins that are gone when it is looked for.
+    export ASAN_OPTIONS=${ASAN_OPTIONS:-}${ASAN_OPTIONS:+:}detect_leaks=0
     case $flavor in
     openmpi)
         program=mpirun.openmpi
