@@ -1,22 +1,28 @@
 /*
- * The report's section of learning rates from gradient statistics: a heat map of the gains (parameters as rows, steps as columns,
- * thinned out, equal neighbours merged), and a table of small curves: gain, rate, warm-up, noise scale of each parameter.
+ * The report's section of learning rates from gradient statistics: heat maps of gain, rate, warm-up and noise scale side by side
+ * (parameters as rows, steps as columns, thinned out, equal neighbours merged), and a table of small curves of the same.
  */
 #include "report/report_rates.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 
 #define GAIN "gain/"
-#define MAX_COLUMNS 72
+#define MAX_COLUMNS 60
 #define NUM_LEVELS 12
-#define MAP_WIDTH 720
+#define OUTERMOST 100 /* one in so many values */
+#define NAME_WIDTH 232
+#define MAP_WIDTH 240
+#define MAP_GAP 18
+#define MAP_TOP 38
 #define SPARK_WIDTH 150
-#define SPARK_HEIGHT 26
+#define SPARK_HEIGHT 24
+#define SPARK_TEXT_WIDTH 66
 #define MAX_SPARK_POINTS 60
 
 static bool is_gain(const lg_metrics_series *series)
@@ -37,9 +43,20 @@ static const lg_metrics_series *series_of(const lg_metrics *metrics, const char 
     return lg_metrics_find(metrics, key);
 }
 
-/* --- heat map ------------------------------------------------------------------------------------------------------ */
+/* --- heat maps ----------------------------------------------------------------------------------------------------- */
 
-/* The mean of the finite values of column `column` of `num_columns`; NaN if there are none. */
+/* What is shown of each parameter: one map, one column of curves. */
+struct quantity {
+    const char *key;
+    const char *title;
+    bool is_log;
+    double min, max; /* of the shades */
+    double largest;  /* of all */
+};
+
+enum { MAP_GAIN, MAP_RATE, MAP_WARMUP, MAP_NOISE, NUM_MAPS };
+
+/* The mean of the finite values of column `column` of `num_columns`; infinite if all are, NaN if there are none. */
 static double column_mean(const lg_metrics_series *series, int column, int num_columns)
 {
     const size_t n = series->num_points;
@@ -47,76 +64,146 @@ static double column_mean(const lg_metrics_series *series, int column, int num_c
     size_t end = n * ((size_t)column + 1) / (size_t)num_columns;
     double sum = 0.0;
     int num = 0;
+    bool is_infinite = false;
     end = end > begin ? end : begin + 1;
     for (size_t i = begin; i < end && i < n; i++) {
+        is_infinite = is_infinite || isinf(series->values[i]);
         if (isfinite(series->values[i])) {
             sum += series->values[i];
             num++;
         }
     }
-    return num > 0 ? sum / num : NAN;
+    return num > 0 ? sum / num : (is_infinite ? INFINITY : NAN);
 }
 
-/* 0..NUM_LEVELS-1 from gain 1 to `max`, by ratio; -1: nothing to show. */
-static int level_of(double gain, double max)
+/* Three digits, without an exponent where that is short. */
+static const char *short_number(double value, char text[24])
 {
-    if (!isfinite(gain)) {
+    (void)snprintf(text, 24, value >= 1000.0 && value < 1e7 ? "%.0f" : "%.3g", value);
+    return text;
+}
+
+/* 0..NUM_LEVELS-1 from the least to the largest; -1: nothing to show. */
+static int level_of(const struct quantity *quantity, double value)
+{
+    if (isnan(value)) {
         return -1;
     }
-    const double part = max > 1.0 && gain > 1.0 ? log(gain) / log(max) : 0.0;
-    const int level = (int)(part * NUM_LEVELS);
-    return level < NUM_LEVELS ? level : NUM_LEVELS - 1;
+    if (value >= quantity->max) {
+        return NUM_LEVELS - 1;
+    }
+    if (value <= quantity->min) {
+        return 0;
+    }
+    const double part = quantity->is_log
+                            ? log(value / quantity->min) / log(quantity->max / quantity->min)
+                            : (value - quantity->min) / (quantity->max - quantity->min);
+    return (int)(part * NUM_LEVELS);
 }
 
-static void add_heat_row(lgi_text *out, const lg_metrics_series *gain, int row, int row_height,
-                         int num_columns, double max, int left)
+static double level_opacity(int level)
 {
-    const int y = row * row_height;
-    const int width = MAP_WIDTH / num_columns;
-    lgi_text_addf(out, "<text x=\"%d\" y=\"%d\">", left - 6, y + row_height - 3);
-    lgi_text_add_escaped_cut(out, name_of(gain), 34);
-    lgi_text_add(out, "</text>\n");
-    int begin = 0;
-    while (begin < num_columns) {
-        const double first = column_mean(gain, begin, num_columns);
-        const int level = level_of(first, max);
-        int end = begin + 1;
-        while (end < num_columns && level_of(column_mean(gain, end, num_columns), max) == level) {
-            end++;
+    return 0.05 + 0.95 * level / (NUM_LEVELS - 1);
+}
+
+/* One path for each level: a page with many parameters stays small. */
+static void add_cells(lgi_text *out, const lg_metrics *metrics, const struct quantity *quantity,
+                      int left, int row_height)
+{
+    for (int level = 0; level < NUM_LEVELS; level++) {
+        int row = 0;
+        bool is_open = false;
+        for (int i = 0; i < lg_metrics_num_series(metrics); i++) {
+            const lg_metrics_series *const gain = lg_metrics_series_at(metrics, i);
+            if (!is_gain(gain)) {
+                continue;
+            }
+            const lg_metrics_series *const series =
+                series_of(metrics, quantity->key, name_of(gain));
+            const int y = MAP_TOP + row++ * row_height;
+            if (series == NULL || series->num_points == 0) {
+                continue;
+            }
+            const int num_columns =
+                series->num_points < MAX_COLUMNS ? (int)series->num_points : MAX_COLUMNS;
+            int begin = 0;
+            while (begin < num_columns) {
+                int end = begin;
+                while (end < num_columns &&
+                       level_of(quantity, column_mean(series, end, num_columns)) == level) {
+                    end++;
+                }
+                if (end > begin) {
+                    if (!is_open) {
+                        lgi_text_addf(out, "<path opacity=\"%.2f\" d=\"", level_opacity(level));
+                        is_open = true;
+                    }
+                    const int from = MAP_WIDTH * begin / num_columns;
+                    const int width = MAP_WIDTH * end / num_columns - from;
+                    lgi_text_addf(out, "M%d %dh%dv%dh-%dz", left + from, y, width, row_height - 1,
+                                  width);
+                }
+                begin = end > begin ? end : begin + 1;
+            }
         }
-        if (level >= 0) {
-            lgi_text_addf(out,
-                          "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
-                          "opacity=\"%.2f\"><title>",
-                          left + begin * width, y, (end - begin) * width, row_height - 1,
-                          0.06 + 0.94 * level / (NUM_LEVELS - 1));
-            lgi_text_add_escaped(out, name_of(gain));
-            lgi_text_addf(out, ": %.2f</title></rect>\n", first);
+        if (is_open) {
+            lgi_text_add(out, "\"/>\n");
         }
-        begin = end;
     }
 }
 
-static void add_heat_map(lgi_text *out, const lg_metrics *metrics, int num_params,
-                         size_t num_points, double max)
+/* Title, and the shades from the least to the largest value. */
+static void add_map_head(lgi_text *out, const struct quantity *quantity, int left)
+{
+    const int cell = 7;
+    const int x = left + MAP_WIDTH - NUM_LEVELS * cell - 34;
+    char least[24];
+    char most[24];
+    lgi_text_addf(out,
+                  "<text x=\"%d\" y=\"12\" class=\"h\">%s</text><text x=\"%d\" y=\"29\" "
+                  "text-anchor=\"end\">%s</text><text x=\"%d\" y=\"29\">%s</text>\n",
+                  left, quantity->title, x - 4, short_number(quantity->min, least),
+                  x + NUM_LEVELS * cell + 4, short_number(quantity->max, most));
+    for (int level = 0; level < NUM_LEVELS; level++) {
+        lgi_text_addf(out, "<rect x=\"%d\" y=\"20\" width=\"%d\" height=\"10\" opacity=\"%.2f\"/>",
+                      x + level * cell, cell, level_opacity(level));
+    }
+    lgi_text_add(out, "\n");
+}
+
+static void add_heat_maps(lgi_text *out, const lg_metrics *metrics, int num_params,
+                          double first_step, double last_step,
+                          const struct quantity quantities[NUM_MAPS])
 {
     const int row_height = num_params <= 60 ? 15 : 12;
-    const int left = 240;
-    const int num_columns = num_points < MAX_COLUMNS ? (int)num_points : MAX_COLUMNS;
+    const int bottom = MAP_TOP + num_params * row_height;
+    const int width = NAME_WIDTH + NUM_MAPS * (MAP_WIDTH + MAP_GAP);
     int row = 0;
     lgi_text_addf(out,
                   "<div class=\"scroll\"><svg viewBox=\"0 0 %d %d\" width=\"%d\" role=\"img\" "
-                  "aria-label=\"gain by parameter and step\" fill=\"var(--s0)\">\n"
-                  "<g font-size=\"%d\" text-anchor=\"end\">\n"
-                  "<style>.rates text{fill:var(--ink)}</style>\n<g class=\"rates\">\n",
-                  left + MAP_WIDTH, num_params * row_height, left + MAP_WIDTH, row_height - 3);
+                  "aria-label=\"gain, rate, warm-up and noise scale by parameter and step\" "
+                  "fill=\"var(--s0)\" font-size=\"%d\">\n<style>.rates text{fill:var(--ink)}.rates "
+                  ".h{font-size:13px;font-weight:600}</style>\n<g class=\"rates\">\n",
+                  width, bottom + 18, width, row_height - 3);
     for (int i = 0; i < lg_metrics_num_series(metrics); i++) {
-        const lg_metrics_series *const series = lg_metrics_series_at(metrics, i);
-        if (is_gain(series)) {
-            add_heat_row(out, series, row++, row_height, num_columns, max, left);
+        const lg_metrics_series *const gain = lg_metrics_series_at(metrics, i);
+        if (is_gain(gain)) {
+            lgi_text_addf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", NAME_WIDTH - 6,
+                          MAP_TOP + ++row * row_height - 3);
+            lgi_text_add_escaped_cut(out, name_of(gain), 36);
+            lgi_text_add(out, "</text>\n");
         }
     }
-    lgi_text_add(out, "</g></g></svg></div>\n");
+    for (int map = 0; map < NUM_MAPS; map++) {
+        const int left = NAME_WIDTH + map * (MAP_WIDTH + MAP_GAP);
+        add_map_head(out, &quantities[map], left);
+        add_cells(out, metrics, &quantities[map], left, row_height);
+        lgi_text_addf(out,
+                      "<text x=\"%d\" y=\"%d\">step %.0f</text><text x=\"%d\" y=\"%d\" "
+                      "text-anchor=\"end\">%.0f</text>\n",
+                      left, bottom + 12, first_step, left + MAP_WIDTH, bottom + 12, last_step);
+    }
+    lgi_text_add(out, "</g></svg></div>\n");
 }
 
 /* --- small curves -------------------------------------------------------------------------------------------------- */
@@ -127,6 +214,7 @@ static void add_spark(lgi_text *out, const lg_metrics_series *series, double top
     double min = top > 0.0 ? 0.0 : INFINITY;
     double max = top > 0.0 ? top : -INFINITY;
     double last = NAN;
+    char text[24];
     if (series == NULL) {
         lgi_text_add(out, "<td></td>");
         return;
@@ -144,9 +232,9 @@ static void add_spark(lgi_text *out, const lg_metrics_series *series, double top
     const size_t num_steps = series->num_points > 1 ? series->num_points - 1 : 1;
     bool is_first = true;
     lgi_text_addf(out,
-                  "<td><svg width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"var(--s0)\" "
-                  "stroke-width=\"1.5\"><path d=\"",
-                  SPARK_WIDTH, SPARK_HEIGHT);
+                  "<td><svg width=\"%d\" height=\"%d\"><path fill=\"none\" stroke=\"var(--s0)\" "
+                  "stroke-width=\"1.5\" d=\"",
+                  SPARK_WIDTH + SPARK_TEXT_WIDTH, SPARK_HEIGHT);
     for (size_t i = 0; i < series->num_points; i += stride) {
         if (!isfinite(series->values[i])) {
             is_first = true;
@@ -158,13 +246,13 @@ static void add_spark(lgi_text *out, const lg_metrics_series *series, double top
                           (SPARK_HEIGHT - 6.0) * (series->values[i] - min) / range);
         is_first = false;
     }
-    lgi_text_add(out, "\"/></svg> ");
+    lgi_text_addf(out, "\"/><text x=\"%d\" y=\"%d\">", SPARK_WIDTH + 6, SPARK_HEIGHT - 7);
     if (isfinite(last)) {
-        lgi_text_addf(out, "%.3g", last);
+        lgi_text_add(out, short_number(last, text));
     } else {
-        lgi_text_add(out, "&ndash;");
+        lgi_text_add(out, "&#8211;");
     }
-    lgi_text_add(out, "</td>");
+    lgi_text_add(out, "</text></svg></td>");
 }
 
 /* The first step at which the warm-up's factor is 1 and stays so; NaN if it is below at the end. */
@@ -183,9 +271,13 @@ static double warmup_end(const lg_metrics_series *warmup)
 
 static void add_small_curves(lgi_text *out, const lg_metrics *metrics, double max_gain)
 {
-    lgi_text_add(out, "<div class=\"scroll\"><table><thead><tr><th>parameter</th><th>gain</th>"
-                      "<th>rate</th><th>warm-up</th><th>ended by step</th>"
-                      "<th>noise scale (samples)</th></tr></thead><tbody>\n");
+    lgi_text_add(
+        out,
+        "<style>.sparks td{padding:0 0 0 10px}.sparks th{text-align:left;padding-left:10px}"
+        ".sparks svg{display:block;fill:var(--ink);font-size:13px}</style>\n"
+        "<div class=\"scroll\"><table class=\"sparks\"><thead><tr><th>parameter</th><th>gain</th>"
+        "<th>rate</th><th>warm-up</th><th>ended by step</th>"
+        "<th>noise scale (samples)</th></tr></thead><tbody>\n");
     for (int i = 0; i < lg_metrics_num_series(metrics); i++) {
         const lg_metrics_series *const gain = lg_metrics_series_at(metrics, i);
         if (!is_gain(gain)) {
@@ -210,30 +302,92 @@ static void add_small_curves(lgi_text *out, const lg_metrics *metrics, double ma
     lgi_text_add(out, "</tbody></table></div>\n");
 }
 
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The finite values of all parameters, for ratios those above 0, into `values` if that is not NULL. Returns their number. */
+static size_t collect(const lg_metrics *metrics, const struct quantity *quantity, double *values)
+{
+    size_t num = 0;
+    for (int i = 0; i < lg_metrics_num_series(metrics); i++) {
+        const lg_metrics_series *const gain = lg_metrics_series_at(metrics, i);
+        const lg_metrics_series *const series =
+            is_gain(gain) ? series_of(metrics, quantity->key, name_of(gain)) : NULL;
+        for (size_t k = 0; series != NULL && k < series->num_points; k++) {
+            const double value = series->values[k];
+            if (isfinite(value) && (!quantity->is_log || value > 0.0)) {
+                if (values != NULL) {
+                    values[num] = value;
+                }
+                num++;
+            }
+        }
+    }
+    return num;
+}
+
+/* The range of the values without the outermost at either end, which would take the shades from all others. */
+static lg_status find_range(const lg_metrics *metrics, struct quantity *quantity)
+{
+    const size_t num = collect(metrics, quantity, NULL);
+    double *values = NULL;
+    quantity->min = quantity->is_log ? 1.0 : 0.0;
+    quantity->max = quantity->min;
+    quantity->largest = quantity->min;
+    if (num == 0) {
+        return LG_OK;
+    }
+    LG_TRY(lgi_calloc(&values, num, sizeof *values));
+    (void)collect(metrics, quantity, values);
+    qsort(values, num, sizeof *values, compare_numbers);
+    const size_t cut = num / OUTERMOST;
+    quantity->min = values[cut];
+    quantity->max = values[num - 1 - cut];
+    quantity->largest = values[num - 1];
+    lgi_free(values);
+    return LG_OK;
+}
+
 void lgi_report_add_rates(lgi_text *out, const lg_metrics *metrics)
 {
+    struct quantity quantities[NUM_MAPS] = {
+        [MAP_GAIN] = {.key = "gain", .title = "gain", .is_log = true},
+        [MAP_RATE] = {.key = "rate", .title = "learning rate", .is_log = true},
+        [MAP_WARMUP] = {.key = "warmup", .title = "warm-up (part of the rate)"},
+        [MAP_NOISE] = {.key = "noise_scale", .title = "noise scale (samples)", .is_log = true},
+    };
     int num_params = 0;
-    size_t num_points = 0;
-    double max = 1.0;
+    double first_step = INFINITY;
+    double last_step = 0.0;
     for (int i = 0; i < lg_metrics_num_series(metrics); i++) {
         const lg_metrics_series *const series = lg_metrics_series_at(metrics, i);
-        if (!is_gain(series)) {
-            continue;
-        }
-        num_params++;
-        num_points = series->num_points > num_points ? series->num_points : num_points;
-        for (size_t k = 0; k < series->num_points; k++) {
-            max = series->values[k] > max ? series->values[k] : max;
+        if (is_gain(series) && series->num_points > 0) {
+            num_params++;
+            first_step = series->steps[0] < first_step ? series->steps[0] : first_step;
+            last_step = series->steps[series->num_points - 1] > last_step
+                            ? series->steps[series->num_points - 1]
+                            : last_step;
         }
     }
-    if (num_params == 0 || num_points == 0) {
+    if (num_params == 0) {
         return;
     }
+    for (int map = 0; map < NUM_MAPS; map++) {
+        const lg_status status = find_range(metrics, &quantities[map]);
+        out->status = out->status == LG_OK ? status : out->status;
+    }
+    quantities[MAP_WARMUP].min = 0.0;
+    quantities[MAP_WARMUP].max = 1.0;
     lgi_text_addf(
         out,
-        "<h2>Learning rates by parameter<small>gain: how many single-worker steps a step "
-        "was worth, from 1 (pale) to %.3g (full); training from left to right</small></h2>\n",
-        max);
-    add_heat_map(out, metrics, num_params, num_points, max);
-    add_small_curves(out, metrics, max);
+        "<h2>Learning rates by parameter<small>gain: how many single-worker steps a step was "
+        "worth, up to %.3g; training from left to right, shades by ratio, one "
+        "value in a hundred cut at either end</small></h2>\n",
+        quantities[MAP_GAIN].largest);
+    add_heat_maps(out, metrics, num_params, first_step, last_step, quantities);
+    add_small_curves(out, metrics, quantities[MAP_GAIN].largest);
 }
