@@ -82,6 +82,7 @@ typedef enum lg_warmup {
 
 /** What a layer-wise warm-up's length is a part of: enum name, name in recipes. */
 #define LG_WARMUP_BUDGET_LIST(X) \
+    X(AUTO, "auto")             /* run for the variant leapgrad, else iterations */ \
     X(ITERATIONS, "iterations") /* of the single worker's iterations: LENA as published */ \
     X(RUN, "run") /* of what the group can progress in this run, at its present gain */
 
@@ -94,9 +95,10 @@ typedef enum lg_warmup_budget {
 
 /** What shares a gain, a warm-up and a schedule position: enum name, name in recipes. */
 #define LG_GROUPING_LIST(X) \
-    X(AUTO, "auto") /* network for adascale, else tensor */ \
+    X(AUTO, "auto") /* network for adascale; block for the variant leapgrad; else tensor */ \
     X(TENSOR, "tensor") \
     X(LAYER, "layer") /* all parameters that a layer owns */ \
+    X(BLOCK, "block") /* those, and those of the norm behind it */ \
     X(NETWORK, "network")
 
 typedef enum lg_grouping {
@@ -109,7 +111,8 @@ typedef enum lg_grouping {
 /** Whose arithmetic gains and layer-wise warm-ups follow: enum name, name in recipes. */
 #define LG_RATE_VARIANT_LIST(X) \
     X(PAPER, "paper") \
-    X(RELEASED_CODE, "released-code") /* the program that LENA's authors published */
+    X(RELEASED_CODE, "released-code") /* the program that LENA's authors published */ \
+    X(LEAPGRAD, "leapgrad")           /* LENA's with what made it better here: docs/lena.md */
 
 typedef enum lg_rate_variant {
 #define LG_RATE_VARIANT_ENUM(name, text) LG_RATE_VARIANT_##name,
@@ -189,6 +192,8 @@ typedef struct lg_optim_opts {
     lg_rate_variant variant;
     double
         gain_epsilon; /* LENA: added above and below in its ratio; LINEAR etc. with statistics too */
+    double
+        gain_power; /* ADASCALE, LENA: the rate is multiplied by gain ^ gain_power; 0: see lg_optim_gain_power() */
     lg_schedule_by schedule_by;
     double total_iterations; /* ITERATION: where the schedule ends; 0: num_steps * S */
     lg_skip skip;
@@ -219,7 +224,13 @@ LG_API double lg_optim_lr(const lg_optim_opts *opts, int64_t step, int64_t num_s
 /** Whether rates depend on gradient statistics, or these are to be observed: the step graph then has them. */
 LG_API bool lg_optim_has_statistics(const lg_optim_opts *opts);
 
-/** The grouping with AUTO resolved. */
+/** gain_power, or where that is 0: 1.25 for LENA in the variant LEAPGRAD, else 1. */
+LG_API double lg_optim_gain_power(const lg_optim_opts *opts);
+
+/** The budget of the layer-wise warm-up with AUTO resolved. */
+LG_API lg_warmup_budget lg_optim_warmup_budget(const lg_optim_opts *opts);
+
+/** The grouping with AUTO resolved (BLOCK not where skip is LAYER). */
 LG_API lg_grouping lg_optim_grouping(const lg_optim_opts *opts);
 
 /** The samples that `lr` is meant for: base_batch, or where that is 0 the mean micro-batch of a full batch. */

@@ -92,6 +92,9 @@ LG_API void lg_grad_stat_estimate(const lg_grad_stat *stat, const lg_rate_step *
  *          LENA and the rest: upper and lower part of the ratio are averaged in the same way, gain_epsilon added to both, the
  *          gain kept within [1, S]. Layer-wise warm-up: the progress grows by the gain, then the rate is multiplied by
  *          progress / budget if that is below 1.
+ *   LEAPGRAD  as PAPER, but gain_epsilon is a part of the averaged upper part, so that no scale of the gradients changes a gain,
+ *          and the rate has gain ^ lg_optim_gain_power(), within [1, S]. docs/lena.md says what this and the other defaults of
+ *          the variant (grouping, budget of the warm-up) are worth.
  *   RELEASED_CODE  averages start at 0 and are not corrected; only the upper limit S; the warm-up's factor comes from the
  *          progress before it grows (the first update has rate 0), and a group at the limit progresses by the whole network's
  *          uncapped gain. Its random branch is left out; averages with more than 1000 micro-batches take the new value.

@@ -152,6 +152,7 @@ typedef struct lg_recipe {
         lg_grouping grouping;
         lg_rate_variant variant;
         double gain_epsilon;
+        double gain_power;
         lg_schedule_by schedule_by;
         double total_iterations;
         lg_skip skip;

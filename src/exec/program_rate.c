@@ -83,6 +83,38 @@ static void add_layer(const lg_model *model, const struct layer_stats *stats, lg
     }
 }
 
+/* The layer whose block `layer` is in: a norm belongs to the layer before it, if that has parameters. */
+static int block_of(const lg_model *model, int layer)
+{
+    const lg_layer_info *info = lg_model_layer(model, layer);
+    const bool is_norm = info->kind == LG_LAYER_BATCH_NORM || info->kind == LG_LAYER_LAYER_NORM;
+    return is_norm && lg_model_layer(model, info->inputs[0])->num_params > 0 ? info->inputs[0]
+                                                                             : layer;
+}
+
+/* What a layer's parameters share. */
+static lg_grad_stat group_stat(const lg_model *model, const lg_op_info *op, void *const *pointers,
+                               lg_grouping grouping, const struct layer_stats *stats,
+                               const lg_grad_stat *all)
+{
+    lg_grad_stat group = {0.0, 0.0};
+    if (grouping == LG_GROUPING_NETWORK) {
+        return *all;
+    }
+    if (grouping != LG_GROUPING_BLOCK) {
+        add_layer(model, stats, &group);
+        return group;
+    }
+    const int block = block_of(model, stats->layer);
+    for (int i = 0; i < op->num_operands - 1;) {
+        const struct layer_stats other = take_layer(op, pointers, &i);
+        if (block_of(model, other.layer) == block) {
+            add_layer(model, &other, &group);
+        }
+    }
+    return group;
+}
+
 static lg_rate_step rate_step(const lgi_program *program, const lgi_step_input *input)
 {
     const int num_micro_batches = lg_graph_num_micro_batches(program->lowered->graph);
@@ -116,8 +148,7 @@ void lgi_run_rate(const lgi_program *program, const lgi_step_input *input, const
     for (int i = 0; i < last;) {
         const struct layer_stats stats = take_layer(op, pointers, &i);
         const lg_layer_info *info = lg_model_layer(model, stats.layer);
-        lg_grad_stat of_layer = {0.0, 0.0};
-        add_layer(model, &stats, &of_layer);
+        const lg_grad_stat of_group = group_stat(model, op, pointers, grouping, &stats, &all);
         for (int k = 0; stats.states != NULL && k < info->num_params; k++) {
             if (!owns(model, stats.layer, k)) {
                 continue;
@@ -126,10 +157,8 @@ void lgi_run_rate(const lgi_program *program, const lgi_step_input *input, const
             lg_rate *rate = op->layer >= 0 ? &rates[k] : &rates[info->params[k]];
             if (is_finite) {
                 lg_rate_next(input->optim, &step,
-                             grouping == LG_GROUPING_NETWORK ? &all
-                             : grouping == LG_GROUPING_LAYER ? &of_layer
-                                                             : &of_tensor,
-                             &all, &stats.states[k], rate);
+                             grouping == LG_GROUPING_TENSOR ? &of_tensor : &of_group, &all,
+                             &stats.states[k], rate);
             } else {
                 lg_rate_skip(&stats.states[k], rate);
             }

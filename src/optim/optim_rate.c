@@ -65,6 +65,17 @@ static double clamp(double value, double min, double max)
     return value < min ? min : (value > max ? max : value);
 }
 
+/* A gain's limits: 1 and S, whichever is which. */
+static double most_of(const lg_rate_step *step)
+{
+    return step->scale > 1.0 ? step->scale : 1.0;
+}
+
+static double least_of(const lg_rate_step *step)
+{
+    return step->scale < 1.0 ? step->scale : 1.0;
+}
+
 static double divide(double upper, double lower, double scale)
 {
     if (lower > 0.0) {
@@ -73,10 +84,12 @@ static double divide(double upper, double lower, double scale)
     return upper > 0.0 ? scale : 1.0; /* no gradient at all: like a single worker's */
 }
 
-/* The ratio for a step of scale `scale` from the averages for full ones. */
-static double ratio_of_averages(double upper, double lower, const lg_rate_step *step,
-                                double epsilon)
+/* The ratio for a step of scale `scale` from the averages for full ones. LEAPGRAD: epsilon is a part of the upper one. */
+static double ratio_of_averages(const lg_optim_opts *opts, double upper, double lower,
+                                const lg_rate_step *step)
 {
+    const double epsilon =
+        opts->variant == LG_RATE_VARIANT_LEAPGRAD ? opts->gain_epsilon * upper : opts->gain_epsilon;
     if (step->scale != step->full_scale) {
         double variance = 0.0;
         double signal = 0.0;
@@ -122,7 +135,7 @@ static double new_weight(const lg_optim_opts *opts, const lg_rate_step *step,
     const double steady =
         step->full_scale < AVERAGING_SCALE ? step->full_scale / AVERAGING_SCALE : 1.0;
     const double mean = 1.0 / (state->num_averaged + 1.0);
-    return opts->variant == LG_RATE_VARIANT_PAPER && mean > steady ? mean : steady;
+    return opts->variant != LG_RATE_VARIANT_RELEASED_CODE && mean > steady ? mean : steady;
 }
 
 static void average(double *avg, double value, double weight)
@@ -167,12 +180,10 @@ static void find_ratio_gain(const lg_optim_opts *opts, const lg_rate_step *step,
     }
     split_parts(state->variance_avg, state->signal_avg, step->full_scale, &gains->variance,
                 &gains->signal);
-    const double ratio =
-        ratio_of_averages(state->variance_avg, state->signal_avg, step, opts->gain_epsilon);
-    const double max = step->scale > 1.0 ? step->scale : 1.0;
-    const double min = step->scale < 1.0 ? step->scale : 1.0;
-    gains->group = opts->variant == LG_RATE_VARIANT_RELEASED_CODE ? (ratio < max ? ratio : max)
-                                                                  : clamp(ratio, min, max);
+    const double ratio = ratio_of_averages(opts, state->variance_avg, state->signal_avg, step);
+    gains->group = opts->variant == LG_RATE_VARIANT_RELEASED_CODE
+                       ? (ratio < most_of(step) ? ratio : most_of(step))
+                       : clamp(ratio, least_of(step), most_of(step));
 }
 
 static void find_gains(const lg_optim_opts *opts, const lg_rate_step *step,
@@ -190,10 +201,10 @@ static void find_gains(const lg_optim_opts *opts, const lg_rate_step *step,
             average(&state->network_variance_avg, upper, weight);
             average(&state->network_signal_avg, lower, weight);
         }
-        gains->network = ratio_of_averages(state->network_variance_avg, state->network_signal_avg,
-                                           step, opts->gain_epsilon);
+        gains->network =
+            ratio_of_averages(opts, state->network_variance_avg, state->network_signal_avg, step);
     }
-    if (opts->scaling == LG_LR_SCALING_ADASCALE && opts->variant == LG_RATE_VARIANT_PAPER) {
+    if (opts->scaling == LG_LR_SCALING_ADASCALE && opts->variant != LG_RATE_VARIANT_RELEASED_CODE) {
         find_adascale_gain(step, group, state, weight, is_known, gains);
     } else {
         find_ratio_gain(opts, step, group, state, weight, is_known, gains);
@@ -203,7 +214,7 @@ static void find_gains(const lg_optim_opts *opts, const lg_rate_step *step,
 
 static double warmup_budget(const lg_optim_opts *opts, const lg_rate_step *step, double gain)
 {
-    const double whole = opts->warmup_budget == LG_WARMUP_BUDGET_RUN
+    const double whole = lg_optim_warmup_budget(opts) == LG_WARMUP_BUDGET_RUN
                              ? (double)step->num_steps * gain
                              : lg_rate_total_iterations(opts, step->num_steps, step->full_scale);
     return opts->warmup_frac * whole;
@@ -230,15 +241,23 @@ static double move_warmup(const lg_optim_opts *opts, const lg_rate_step *step, d
     return seen / budget;
 }
 
+/* What the scheduled rate is multiplied by. */
+static double find_multiplier(const lg_optim_opts *opts, const lg_rate_step *step, double gain)
+{
+    const double power = lg_optim_gain_power(opts);
+    if (opts->scaling != LG_LR_SCALING_ADASCALE && opts->scaling != LG_LR_SCALING_LENA) {
+        return lg_optim_fixed_factor(opts, step->scale);
+    }
+    return power == 1.0 ? gain : clamp(pow(gain, power), least_of(step), most_of(step));
+}
+
 void lg_rate_next(const lg_optim_opts *opts, const lg_rate_step *step, const lg_grad_stat *group,
                   const lg_grad_stat *network, lg_rate_state *state, lg_rate *rate)
 {
     struct gains gains;
     adopt_scale(opts, step, state);
     find_gains(opts, step, group, network, state, &gains);
-    const bool is_by_gain =
-        opts->scaling == LG_LR_SCALING_ADASCALE || opts->scaling == LG_LR_SCALING_LENA;
-    const double multiplier = is_by_gain ? gains.group : lg_optim_fixed_factor(opts, step->scale);
+    const double multiplier = find_multiplier(opts, step, gains.group);
     const double base_lr =
         opts->schedule_by == LG_SCHEDULE_BY_ITERATION
             ? lg_optim_lr(

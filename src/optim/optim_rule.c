@@ -5,6 +5,9 @@
 
 #include "base/check.h"
 
+/* docs/lena.md has the trials that chose it. */
+#define LEAPGRAD_GAIN_POWER 1.25
+
 const char *lg_optim_rule_name(lg_optim_rule rule)
 {
     static const char *const names[LG_NUM_OPTIM_RULES] = {
@@ -112,6 +115,7 @@ static lg_status check_rates(const lg_optim_opts *opts)
     LG_TRY(check_range("base_batch", opts->base_batch, 0.0, 0x1p53));
     LG_TRY(check_range("warmup_frac", opts->warmup_frac, 0.0, 1.0));
     LG_TRY(check_range("gain_epsilon", opts->gain_epsilon, 0.0, 1e6));
+    LG_TRY(check_range("gain_power", opts->gain_power, 0.0, 4.0));
     LG_TRY(check_range("total_iterations", opts->total_iterations, 0.0, 0x1p53));
     if (opts->schedule == LG_SCHEDULE_EXPONENTIAL && opts->min_lr_frac <= 0.0) {
         LG_FAIL(LG_INVALID_ARG,
@@ -119,10 +123,11 @@ static lg_status check_rates(const lg_optim_opts *opts)
                 opts->min_lr_frac);
     }
     if (opts->skip == LG_SKIP_LAYER && (lg_optim_grouping(opts) == LG_GROUPING_NETWORK ||
+                                        lg_optim_grouping(opts) == LG_GROUPING_BLOCK ||
                                         opts->variant == LG_RATE_VARIANT_RELEASED_CODE)) {
         LG_FAIL(LG_INVALID_ARG,
                 "optim.skip: layer needs rates that no other layer's statistics are in; grouping "
-                "network and variant released-code have them");
+                "network or block and variant released-code have them");
     }
     return LG_OK;
 }
@@ -160,7 +165,32 @@ lg_grouping lg_optim_grouping(const lg_optim_opts *opts)
     if (opts->grouping != LG_GROUPING_AUTO) {
         return opts->grouping;
     }
-    return opts->scaling == LG_LR_SCALING_ADASCALE ? LG_GROUPING_NETWORK : LG_GROUPING_TENSOR;
+    if (opts->scaling == LG_LR_SCALING_ADASCALE) {
+        return LG_GROUPING_NETWORK;
+    }
+    if (opts->variant != LG_RATE_VARIANT_LEAPGRAD) {
+        return LG_GROUPING_TENSOR;
+    }
+    return opts->skip == LG_SKIP_LAYER ? LG_GROUPING_LAYER : LG_GROUPING_BLOCK;
+}
+
+double lg_optim_gain_power(const lg_optim_opts *opts)
+{
+    if (opts->gain_power > 0.0) {
+        return opts->gain_power;
+    }
+    return opts->scaling == LG_LR_SCALING_LENA && opts->variant == LG_RATE_VARIANT_LEAPGRAD
+               ? LEAPGRAD_GAIN_POWER
+               : 1.0;
+}
+
+lg_warmup_budget lg_optim_warmup_budget(const lg_optim_opts *opts)
+{
+    if (opts->warmup_budget != LG_WARMUP_BUDGET_AUTO) {
+        return opts->warmup_budget;
+    }
+    return opts->variant == LG_RATE_VARIANT_LEAPGRAD ? LG_WARMUP_BUDGET_RUN
+                                                     : LG_WARMUP_BUDGET_ITERATIONS;
 }
 
 double lg_optim_base_batch(const lg_optim_opts *opts, int64_t batch_samples, int num_micro_batches)

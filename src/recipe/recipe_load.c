@@ -238,6 +238,7 @@ lg_optim_opts lg_recipe_optim_opts(const lg_recipe *recipe)
         .grouping = recipe->optim.grouping,
         .variant = recipe->optim.variant,
         .gain_epsilon = recipe->optim.gain_epsilon,
+        .gain_power = recipe->optim.gain_power,
         .schedule_by = recipe->optim.schedule_by,
         .total_iterations = recipe->optim.total_iterations,
         .skip = recipe->optim.skip,

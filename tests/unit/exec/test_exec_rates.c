@@ -373,6 +373,65 @@ static void targets_that_are_ignored_do_not_weigh(void **state)
     check_statistics("reference-f64", true, 9, 3, true); /* nothing left of the first micro-batch */
 }
 
+/* The gains of a step whose parameters are grouped so. */
+static void gains_of(lg_grouping grouping, const lg_model *model, double *gains,
+                     lg_rate_state *states)
+{
+    static struct batch batch;
+    lg_trainer *trainer = NULL;
+    lg_trainer_opts opts = lena_opts("reference-f64", 4);
+    opts.optim.grouping = grouping;
+    opts.optim.gain_epsilon = 0.0;
+    assert_ok(lg_trainer_create(&trainer, model, &opts));
+    fill_batch(false, 0, &batch);
+    assert_ok(step_on(trainer, false, &batch, 0, MAX_SAMPLES, NULL));
+    for (int p = 0; p < lg_model_num_params(model); p++) {
+        lg_rate rate;
+        assert_ok(lg_trainer_rate(trainer, p, &rate));
+        assert_ok(lg_trainer_rate_state(trainer, p, &states[p]));
+        gains[p] = rate.gain;
+    }
+    lg_trainer_destroy(trainer);
+}
+
+static void a_norm_is_in_the_block_of_the_layer_before_it(void **state)
+{
+    (void)state;
+    enum { MAX_PARAMS = 16 };
+    double alone[MAX_PARAMS];
+    double blocks[MAX_PARAMS];
+    lg_rate_state own[MAX_PARAMS];
+    lg_rate_state shared[MAX_PARAMS];
+    lg_model *model = cnn(true);
+    const int num_params = lg_model_num_params(model);
+    int num_norm_params = 0;
+    assert_true(num_params <= MAX_PARAMS);
+    gains_of(LG_GROUPING_TENSOR, model, alone, own);
+    gains_of(LG_GROUPING_BLOCK, model, blocks, shared);
+    for (int p = 0; p < num_params; p++) {
+        const int owner = lg_model_param(model, p)->owner_layer;
+        const lg_layer_info *layer = lg_model_layer(model, owner);
+        const bool is_norm = layer->kind == LG_LAYER_BATCH_NORM;
+        const int block = is_norm ? layer->inputs[0] : owner;
+        double upper = 0.0;
+        double lower = 0.0;
+        num_norm_params += is_norm ? 1 : 0;
+        for (int q = 0; q < num_params; q++) {
+            const int other = lg_model_param(model, q)->owner_layer;
+            const lg_layer_info *info = lg_model_layer(model, other);
+            if ((info->kind == LG_LAYER_BATCH_NORM ? info->inputs[0] : other) == block) {
+                upper += own[q].variance_avg;
+                lower += own[q].signal_avg;
+            }
+        }
+        assert_true(fabs(shared[p].variance_avg - upper) <= 1e-12 * upper);
+        assert_true(fabs(shared[p].signal_avg - lower) <= 1e-12 * lower);
+        assert_true(fabs(blocks[p] - fmin(upper / lower, 4.0)) <= 1e-9);
+    }
+    assert_int_equal(num_norm_params, 2);
+    lg_model_destroy(model);
+}
+
 /* Powers of two: the loss is normalised by the same factor, and not a bit of a gradient differs. */
 static void the_scale_of_the_loss_changes_no_bit_of_a_rate(void **state)
 {
@@ -559,11 +618,11 @@ static void a_resumed_training_has_the_bits_of_one_that_went_on(void **state)
 {
     (void)state;
     static struct batch batch;
-    static const lg_rate_variant variants[] = {LG_RATE_VARIANT_PAPER,
-                                               LG_RATE_VARIANT_RELEASED_CODE};
+    static const lg_rate_variant variants[] = {LG_RATE_VARIANT_PAPER, LG_RATE_VARIANT_RELEASED_CODE,
+                                               LG_RATE_VARIANT_LEAPGRAD};
     char root[64];
     (void)snprintf(root, sizeof root, "/tmp/leapgrad-rates-%ld", (long)getpid());
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
         char hashes[2][LG_WEIGHTS_HASH_CHARS];
         lg_model *model = cnn(true);
         lg_trainer *trainer = NULL;
@@ -639,6 +698,7 @@ int main(void)
         cmocka_unit_test(skipping_by_layer_has_the_bits_of_skipping_by_step_if_nothing_is_skipped),
         cmocka_unit_test(at_scale_1_without_warmup_every_scaling_has_the_bits_of_plain_sgd),
         cmocka_unit_test(statistics_are_those_of_each_micro_batchs_gradient),
+        cmocka_unit_test(a_norm_is_in_the_block_of_the_layer_before_it),
         cmocka_unit_test(the_scale_of_the_loss_changes_no_bit_of_a_rate),
         cmocka_unit_test(targets_that_are_ignored_do_not_weigh),
         cmocka_unit_test(a_gradient_that_is_not_finite_skips_the_step_and_is_said),

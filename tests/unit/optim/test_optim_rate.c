@@ -216,8 +216,9 @@ static void orthogonal_gradients_gain_the_scale_if_that_is_not_their_number(void
 static void one_worker_has_gain_1_and_the_plain_rate_to_the_bit(void **state)
 {
     (void)state;
-    for (int scaling = 0; scaling < LG_NUM_LR_SCALINGS; scaling++) {
-        lg_optim_opts opts = opts_of((lg_lr_scaling)scaling);
+    for (int i = 0; i < 2 * LG_NUM_LR_SCALINGS; i++) {
+        lg_optim_opts opts = opts_of((lg_lr_scaling)(i / 2));
+        opts.variant = i % 2 == 0 ? LG_RATE_VARIANT_PAPER : LG_RATE_VARIANT_LEAPGRAD;
         opts.schedule = LG_SCHEDULE_COSINE;
         lg_rate_state memory;
         memset(&memory, 0, sizeof memory);
@@ -247,9 +248,91 @@ static void a_zero_gradient_has_gain_1_and_no_noise_scale(void **state)
     assert_true(gain_of(&opts, &step, &in, NULL) == 1.0);
     opts.gain_epsilon = 0.0;
     assert_true(gain_of(&opts, &step, &in, NULL) == 1.0);
+    opts.variant = LG_RATE_VARIANT_LEAPGRAD;
+    assert_true(gain_of(&opts, &step, &in, NULL) == 1.0);
     /* AdaScale's own answer: its variance is never below 1e-6, so a tensor without gradient is all noise */
     const lg_optim_opts adascale = opts_of(LG_LR_SCALING_ADASCALE);
     assert_near(gain_of(&adascale, &step, &in, NULL), 4.0, ROUNDING);
+}
+
+/* --- the variant leapgrad ------------------------------------------------------------------------------------------ */
+
+static void what_is_left_open_follows_the_variant(void **state)
+{
+    (void)state;
+    lg_optim_opts opts = opts_of(LG_LR_SCALING_LENA);
+    assert_int_equal(lg_optim_grouping(&opts), LG_GROUPING_TENSOR);
+    assert_int_equal(lg_optim_warmup_budget(&opts), LG_WARMUP_BUDGET_ITERATIONS);
+    assert_true(lg_optim_gain_power(&opts) == 1.0);
+    opts.variant = LG_RATE_VARIANT_LEAPGRAD;
+    assert_int_equal(lg_optim_grouping(&opts), LG_GROUPING_BLOCK);
+    assert_int_equal(lg_optim_warmup_budget(&opts), LG_WARMUP_BUDGET_RUN);
+    assert_true(lg_optim_gain_power(&opts) == 1.25);
+    assert_int_equal(lg_optim_opts_check(&opts), LG_OK);
+    opts.skip = LG_SKIP_LAYER; /* a block's statistics are not those of one layer */
+    assert_int_equal(lg_optim_grouping(&opts), LG_GROUPING_LAYER);
+    assert_int_equal(lg_optim_opts_check(&opts), LG_OK);
+    opts.grouping = LG_GROUPING_BLOCK;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_INVALID_ARG);
+    opts = opts_of(LG_LR_SCALING_ADASCALE);
+    opts.variant = LG_RATE_VARIANT_LEAPGRAD;
+    assert_int_equal(lg_optim_grouping(&opts), LG_GROUPING_NETWORK);
+    assert_true(lg_optim_gain_power(&opts) == 1.0);
+    opts.gain_power = 0.5;
+    assert_true(lg_optim_gain_power(&opts) == 0.5);
+    opts.gain_power = -1.0;
+    assert_int_equal(lg_optim_opts_check(&opts), LG_INVALID_ARG);
+}
+
+/* Golden values of S = 4, by hand from the statistics; the rate has them to the power of 1.25, at most S. */
+static void leapgrads_rate_has_a_power_of_the_gain(void **state)
+{
+    (void)state;
+    static const struct {
+        lg_grad_stat stat;
+        double gain, multiplier;
+    } cases[] = {
+        {{3.0, 3.0}, 1.0, 1.0},
+        {{4.0, 2.0}, 2.0, 2.3784142300054420}, /* 2 ^ 1.25 */
+        {{32.0, 10.0}, 3.2, 4.0},              /* 3.2 ^ 1.25 = 4.28 */
+        {{80.0, 10.0}, 4.0, 4.0},
+    };
+    lg_optim_opts opts = opts_of(LG_LR_SCALING_LENA);
+    opts.variant = LG_RATE_VARIANT_LEAPGRAD;
+    opts.gain_epsilon = 0.0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const lg_rate_step step = step_of(4, 4.0);
+        lg_rate_state memory;
+        lg_rate rate;
+        memset(&memory, 0, sizeof memory);
+        lg_rate_next(&opts, &step, &cases[i].stat, NULL, &memory, &rate);
+        assert_near(rate.gain, cases[i].gain, ROUNDING);
+        assert_near(rate.lr, opts.lr * cases[i].multiplier, ROUNDING);
+        assert_near(memory.iterations, cases[i].gain, ROUNDING); /* progress is counted in gains */
+    }
+}
+
+static void leapgrads_epsilon_is_a_part_of_the_layers_own_scale(void **state)
+{
+    (void)state;
+    double g[5 * 9];
+    fill_random(6, g, 45, 0.3, 1.0);
+    const gradients in = {5, 9, g, NULL};
+    const lg_rate_step step = step_of(5, 5.0);
+    lg_optim_opts paper = opts_of(LG_LR_SCALING_LENA);
+    lg_optim_opts ours = paper;
+    ours.variant = LG_RATE_VARIANT_LEAPGRAD;
+    const double expected = gain_of(&ours, &step, &in, NULL);
+    const lg_grad_stat tiny = stat_of(&in, 0x1p-30);
+    lg_rate_state memory;
+    lg_rate rate;
+    memset(&memory, 0, sizeof memory);
+    lg_rate_next(&ours, &step, &tiny, NULL, &memory, &rate);
+    assert_near(rate.gain, expected, ROUNDING);
+    assert_true(expected > 1.1);
+    memset(&memory, 0, sizeof memory);
+    lg_rate_next(&paper, &step, &tiny, NULL, &memory, &rate);
+    assert_near(rate.gain, 1.0, 1e-6); /* the paper's is then all there is */
 }
 
 /* --- noise model --------------------------------------------------------------------------------------------------- */
@@ -419,6 +502,7 @@ static void layerwise_warmup_is_quadratic_in_papers_form_and_starts_at_0_in_code
     lg_optim_opts opts = opts_of(LG_LR_SCALING_LENA);
     opts.warmup = LG_WARMUP_LAYERWISE;
     opts.warmup_frac = 0.05;
+    opts.warmup_budget = LG_WARMUP_BUDGET_ITERATIONS;
     lg_rate_step step = step_of(4, 4.0);
     step.num_steps = 50; /* budget: 0.05 * 50 * 4 = 10 iterations */
     for (int v = 0; v < LG_NUM_RATE_VARIANTS; v++) {
@@ -429,11 +513,11 @@ static void layerwise_warmup_is_quadratic_in_papers_form_and_starts_at_0_in_code
             lg_rate rate;
             step.step = t;
             lg_rate_next(&opts, &step, &stat, &stat, &memory, &rate);
-            const double progress = v == LG_RATE_VARIANT_PAPER ? t + 1.0 : t;
+            const double progress = v != LG_RATE_VARIANT_RELEASED_CODE ? t + 1.0 : t;
             const double expected = progress < 10.0 ? progress / 10.0 : 1.0;
             assert_true(fabs(rate.warmup - expected) < 1e-5);
             assert_true(fabs(rate.lr - opts.lr * expected) < 1e-5);
-            const double end = v == LG_RATE_VARIANT_PAPER ? 10.0 : 11.0;
+            const double end = v != LG_RATE_VARIANT_RELEASED_CODE ? 10.0 : 11.0;
             assert_true(rate.warmup_end == (t + 1.0 >= end ? end : 0.0));
         }
     }
@@ -533,6 +617,9 @@ int main(void)
         cmocka_unit_test(orthogonal_gradients_gain_the_scale_if_that_is_not_their_number),
         cmocka_unit_test(one_worker_has_gain_1_and_the_plain_rate_to_the_bit),
         cmocka_unit_test(a_zero_gradient_has_gain_1_and_no_noise_scale),
+        cmocka_unit_test(what_is_left_open_follows_the_variant),
+        cmocka_unit_test(leapgrads_rate_has_a_power_of_the_gain),
+        cmocka_unit_test(leapgrads_epsilon_is_a_part_of_the_layers_own_scale),
         cmocka_unit_test(estimates_converge_to_the_true_gain),
         cmocka_unit_test(unequal_micro_batches_are_weighted),
         cmocka_unit_test(the_loss_scale_does_not_change_a_gain),
