@@ -167,7 +167,8 @@ typedef struct lg_parallel {
         *stage_of_layer; /* by layer; no layer may read one of a later stage. NULL: all stage 0 */
     const int *rank_of_stage; /* by stage: its pipeline rank. NULL: stage modulo P */
     int64_t
-        chunk_bytes; /* ALL_REDUCE: a layer's gradients travel in parts of at most this; 0: in one */
+        chunk_bytes; /* ALL_REDUCE: a layer's gradients travel in parts of at most this (rounded down to a multiple of
+                        8, but at least 8); 0: in one */
 } lg_parallel;
 
 typedef struct lg_graph_opts {

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "exec/comm_lanes.h"
 
 /* Looks at a counter this often before sleeping: some 100 us where each lane has its cores to itself, else next to
    nothing, because the awaited op may need this very core. */
@@ -38,11 +39,14 @@ struct lane_thread {
 
 /*
  * States of a job: idle -> (run_job: generation + 1) running -> (last lane: num_running 0) idle. `mutex` guards generation,
- * num_running, is_stopping, the threads' `lane` and the failure.
+ * num_running, is_stopping, the threads' `lane` and the failure. All communication lanes together count as one that runs;
+ * while `is_comm_running`, `job` is theirs to read.
  */
 struct lgi_executor {
     const lgi_hardware *hardware;
     lgi_device *device;
+    lg_comm *comm; /* NULL: one rank */
+    _Atomic bool is_comm_running;
     struct lane_thread **threads; /* each its own block: threads hold pointers to them */
     size_t num_threads, threads_capacity;
     pthread_mutex_t mutex;
@@ -106,6 +110,7 @@ static void wait_for(lgi_executor *executor, _Atomic int64_t *counter, int64_t s
 
 /* --- lanes -------------------------------------------------------------------------------------------------------------- */
 
+/* Keeps the first failure, with the calling thread's message. */
 static void record_failure(lgi_executor *executor, lg_status status)
 {
     (void)pthread_mutex_lock(&executor->mutex);
@@ -117,10 +122,33 @@ static void record_failure(lgi_executor *executor, lg_status status)
     (void)pthread_mutex_unlock(&executor->mutex);
 }
 
+/* An op failed here: the other ranks must hear of it. */
+static void record_own_failure(lgi_executor *executor, lg_status status)
+{
+    record_failure(executor, status);
+    if (executor->comm != NULL) {
+        lgi_comm_fail(executor->comm, status, lg_last_error());
+    }
+}
+
+/* An op has ended, or had nothing to do. */
+static void mark_done(lgi_executor *executor, lgi_program *program, int op, int64_t step)
+{
+    atomic_store(&program->done[op], step);
+    wake_sleepers(executor, &program->done[op]);
+}
+
+/* Whether the op of this step has something to do in this iteration. */
+static bool has_work(lgi_executor *executor, const struct job *job, int64_t step)
+{
+    return step >= job->program->first_step && step <= job->last_step &&
+           !atomic_load(&executor->has_failed);
+}
+
 static void run_entry(lgi_executor *executor, const struct job *job, int op, int64_t step)
 {
     lgi_program *program = job->program;
-    if (step < program->first_step || step > job->last_step || atomic_load(&executor->has_failed)) {
+    if (!has_work(executor, job, step)) {
         return;
     }
     if (job->trace != NULL) {
@@ -128,8 +156,9 @@ static void run_entry(lgi_executor *executor, const struct job *job, int op, int
     }
     const lg_status status = lgi_program_run_op(program, op, (int)(step & 1));
     if (status != LG_OK) {
-        record_failure(executor, lgi_fail_prefix(status, "op '%s'",
-                                                 lg_graph_op(program->lowered->graph, op)->name));
+        record_own_failure(
+            executor,
+            lgi_fail_prefix(status, "op '%s'", lg_graph_op(program->lowered->graph, op)->name));
     }
     if (job->trace != NULL) {
         job->trace->end_ns[op] = lgi_clock_ns();
@@ -153,10 +182,64 @@ static void run_lane(lgi_executor *executor, const struct job *job,
                      job->num_spins);
         }
         run_entry(executor, job, op, step);
-        atomic_store(&program->done[op], step);
-        wake_sleepers(executor, &program->done[op]);
+        mark_done(executor, program, op, step);
+        if (program->ops[op].wakes_comm) {
+            lgi_comm_wake(executor->comm);
+        }
     }
 }
+
+static void end_lane(lgi_executor *executor)
+{
+    if (--executor->num_running == 0) {
+        (void)pthread_cond_signal(&executor->finished);
+    }
+}
+
+/* --- communication lanes ------------------------------------------------------------------------------------------------- */
+
+static bool comm_op_starts(void *user, int op, int64_t step)
+{
+    lgi_executor *executor = user;
+    (void)op;
+    return has_work(executor, &executor->job, step);
+}
+
+static void comm_op_ended(void *user, int op, int64_t step, uint64_t start_ns)
+{
+    lgi_executor *executor = user;
+    lgi_trace *trace = executor->job.trace;
+    if (trace != NULL && start_ns != 0) {
+        trace->start_ns[op] = start_ns;
+        trace->end_ns[op] = lgi_clock_ns();
+    }
+    mark_done(executor, executor->job.program, op, step);
+}
+
+/* Runs on the communication thread. */
+static lgi_drive drive(void *user)
+{
+    lgi_executor *executor = user;
+    const lgi_comm_hooks hooks = {comm_op_starts, comm_op_ended, executor};
+    if (!atomic_load(&executor->is_comm_running)) {
+        return LGI_DRIVE_IDLE;
+    }
+    if (lgi_comm_has_failed(executor->comm)) {
+        record_failure(executor, lgi_comm_failure(executor->comm));
+    }
+    const lgi_progress progress =
+        lgi_comm_lanes_advance(executor->job.program->comm_states, &hooks);
+    if (progress != LGI_PROGRESS_DONE) {
+        return progress == LGI_PROGRESS_MORE ? LGI_DRIVE_SOON : LGI_DRIVE_IDLE;
+    }
+    (void)pthread_mutex_lock(&executor->mutex);
+    atomic_store(&executor->is_comm_running, false);
+    end_lane(executor);
+    (void)pthread_mutex_unlock(&executor->mutex);
+    return LGI_DRIVE_IDLE;
+}
+
+/* --- compute lanes ---------------------------------------------------------------------------------------------------------- */
 
 static void bind_team_thread(void *user, int thread_idx)
 {
@@ -189,9 +272,7 @@ static void *lane_thread_main(void *argument)
         (void)pthread_mutex_unlock(&executor->mutex);
         run_lane(executor, &job, lane);
         (void)pthread_mutex_lock(&executor->mutex);
-        if (--executor->num_running == 0) {
-            (void)pthread_cond_signal(&executor->finished);
-        }
+        end_lane(executor);
     }
     (void)pthread_mutex_unlock(&executor->mutex);
     return NULL;
@@ -245,18 +326,32 @@ static lg_status assign_threads(lgi_executor *executor, const lgi_program *progr
     return LG_OK;
 }
 
+/* The communication thread needs a core, too: to spin on it would keep away what is waited for. */
 static bool shares_cores(const lgi_executor *executor, const lgi_program *program)
 {
-    int num_cores = 0;
+    int num_cores = program->num_comm_lanes > 0 ? 1 : 0;
     for (int i = 0; i < program->num_lanes; i++) {
         num_cores += program->lanes[i].num_cores;
     }
     return num_cores > lgi_hardware_num_cores(executor->hardware);
 }
 
+static lg_status prepare_comm_lanes(lgi_executor *executor, lgi_program *program)
+{
+    if (program->num_comm_lanes == 0 || program->comm_states != NULL) {
+        return LG_OK;
+    }
+    if (executor->comm == NULL) {
+        LG_FAIL(LG_NOT_SUPPORTED, "the plan has messages, but there is no communicator");
+    }
+    return lgi_comm_lanes_create(&program->comm_states, executor->comm, program);
+}
+
 static lg_status run_job(lgi_executor *executor, const struct job *job)
 {
     lg_status status = LG_OK;
+    LG_TRY(prepare_comm_lanes(executor, job->program));
+    const bool has_comm = job->program->num_comm_lanes > 0;
     (void)pthread_mutex_lock(&executor->mutex);
     status = assign_threads(executor, job->program);
     if (status == LG_OK) {
@@ -264,9 +359,14 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
         executor->job.num_spins =
             shares_cores(executor, job->program) ? SPINS_SHARED_CORES : SPINS_OWN_CORES;
         executor->has_failed = false;
-        executor->num_running = job->program->num_lanes;
+        executor->num_running = job->program->num_lanes + (has_comm ? 1 : 0);
         executor->generation++;
         (void)pthread_cond_broadcast(&executor->started);
+        if (has_comm) {
+            lgi_comm_lanes_start(job->program->comm_states, job->lane_step);
+            atomic_store(&executor->is_comm_running, true);
+            lgi_comm_wake(executor->comm);
+        }
         while (executor->num_running > 0) {
             (void)pthread_cond_wait(&executor->finished, &executor->mutex);
         }
@@ -296,16 +396,21 @@ static void load_unwinder(void)
     }
 }
 
-lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware, lgi_device *device)
+lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware, lgi_device *device,
+                              lg_comm *comm)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, load_unwinder);
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
     (*out)->device = device;
     (*out)->hardware = hardware;
+    (*out)->comm = comm;
     (void)pthread_mutex_init(&(*out)->mutex, NULL);
     (void)pthread_cond_init(&(*out)->started, NULL);
     (void)pthread_cond_init(&(*out)->finished, NULL);
+    if (comm != NULL) {
+        lgi_comm_set_driver(comm, drive, *out);
+    }
     return LG_OK;
 }
 
@@ -313,6 +418,9 @@ void lgi_executor_destroy(lgi_executor *executor)
 {
     if (executor == NULL) {
         return;
+    }
+    if (executor->comm != NULL) {
+        lgi_comm_set_driver(executor->comm, NULL, NULL);
     }
     (void)pthread_mutex_lock(&executor->mutex);
     executor->is_stopping = true;

@@ -1,18 +1,25 @@
 /*
- * The executor: lanes as threads bound to cores, running a program's entries in their order. A lane waits for an event
- * (an op of another lane and step) by looking at that op's counter; nothing else orders lanes.
+ * The executor: one rank's lanes, running a program's entries in their order. Compute lanes are threads bound to cores;
+ * communication lanes are driven by the communicator's thread. A lane waits for an event (an op of another lane and step) by
+ * looking at that op's counter; nothing else orders lanes of a rank.
+ *
+ * A failure of an op fails the communicator, and a failed communicator ends the step of every rank.
  *
  * Thread safety: one caller at a time.
  */
 #ifndef LGI_EXEC_EXECUTOR_H
 #define LGI_EXEC_EXECUTOR_H
 
+#include "comm/messages.h"
 #include "exec/hardware.h"
 #include "exec/program.h"
 
 typedef struct lgi_executor lgi_executor;
 
-/* When each op of a lane step ran; arrays by op, 0 where it did not. */
+/*
+ * When each op of a lane step ran; arrays by op, 0 where it did not. Communication: from when its messages were posted until
+ * they were done.
+ */
 typedef struct lgi_trace {
     uint64_t *start_ns;
     uint64_t *end_ns;
@@ -20,9 +27,12 @@ typedef struct lgi_trace {
     uint64_t finish_ns;
 } lgi_trace;
 
-/* Runs programs of `device`. It and `hardware` must outlive the executor. */
+/*
+ * Runs programs of `device`. It, `hardware` and `comm` must outlive the executor. `comm`: NULL for programs of one rank. Else
+ * the executor is its driver, until it is destroyed.
+ */
 LG_NODISCARD lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware,
-                                           lgi_device *device);
+                                           lgi_device *device, lg_comm *comm);
 void lgi_executor_destroy(lgi_executor *executor);
 
 /*

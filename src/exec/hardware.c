@@ -1,13 +1,16 @@
 #include "exec/hardware.h"
 
 #include <hwloc.h>
+#include <stdint.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 
 struct lgi_hardware {
     hwloc_topology_t topology;
-    hwloc_cpuset_t *core_sets; /* by core: its first hardware thread */
+    hwloc_cpuset_t *core_sets; /* by core that the process may use: its first hardware thread */
+    int num_core_sets;
+    int first_core; /* of the rank's share */
     int num_cores;
     int num_machine_cores;
 };
@@ -36,8 +39,9 @@ static lg_status find_cores(lgi_hardware *hardware)
             LG_FAIL(LG_OUT_OF_MEMORY, "out of memory: the list of cores");
         }
         hwloc_bitmap_singlify(set);
-        hardware->core_sets[hardware->num_cores++] = set;
+        hardware->core_sets[hardware->num_core_sets++] = set;
     }
+    hardware->num_cores = hardware->num_core_sets;
     return LG_OK;
 }
 
@@ -69,7 +73,7 @@ void lgi_hardware_close(lgi_hardware *hardware)
     if (hardware == NULL) {
         return;
     }
-    for (int i = 0; i < hardware->num_cores; i++) {
+    for (int i = 0; i < hardware->num_core_sets; i++) {
         hwloc_bitmap_free(hardware->core_sets[i]);
     }
     lgi_free(hardware->core_sets);
@@ -77,6 +81,18 @@ void lgi_hardware_close(lgi_hardware *hardware)
         hwloc_topology_destroy(hardware->topology);
     }
     lgi_free(hardware);
+}
+
+void lgi_hardware_share(lgi_hardware *hardware, int idx, int num)
+{
+    const int num_cores = hardware->num_core_sets;
+    if (num_cores > num) {
+        hardware->first_core = (int)((int64_t)num_cores * idx / num);
+        hardware->num_cores = (int)((int64_t)num_cores * (idx + 1) / num) - hardware->first_core;
+    } else if (num_cores > 0) {
+        hardware->first_core = idx % num_cores;
+        hardware->num_cores = 1;
+    }
 }
 
 int lgi_hardware_num_cores(const lgi_hardware *hardware)
@@ -99,7 +115,7 @@ const char *lgi_hardware_cpu_name(const lgi_hardware *hardware)
 void lgi_hardware_bind_thread(const lgi_hardware *hardware, int core)
 {
     if (hardware->num_cores > 0) {
-        (void)hwloc_set_cpubind(hardware->topology, hardware->core_sets[core % hardware->num_cores],
-                                HWLOC_CPUBIND_THREAD);
+        const int idx = hardware->first_core + core % hardware->num_cores;
+        (void)hwloc_set_cpubind(hardware->topology, hardware->core_sets[idx], HWLOC_CPUBIND_THREAD);
     }
 }

@@ -42,7 +42,7 @@ static lg_status create_reorders(lgi_lowered *lowered)
                       sizeof(lgi_device_reorder *)));
     for (int i = 0; i < lg_graph_num_ops(graph); i++) {
         const lg_op_info *op = lg_graph_op(graph, i);
-        if (op->kind != LG_OP_REORDER) {
+        if (op->kind != LG_OP_REORDER || op->rank != lowered->rank) {
             continue;
         }
         const lg_shape shape = reordered_shape(graph, op);
@@ -56,8 +56,38 @@ static lg_status create_reorders(lgi_lowered *lowered)
     return LG_OK;
 }
 
+static bool is_layer_op(lg_op_kind kind)
+{
+    return kind == LG_OP_FORWARD || kind == LG_OP_LOSS || kind == LG_OP_INPUT_GRAD ||
+           kind == LG_OP_WEIGHT_GRAD;
+}
+
+/* Lets go of what the device prepared for the layers that run on other ranks only. */
+static lg_status keep_own_layers(lgi_lowered *lowered)
+{
+    const lg_graph *graph = lowered->graph;
+    const int num_cells = 2 * lowered->num_layers;
+    bool *is_used = NULL;
+    LG_TRY(lgi_calloc(&is_used, (size_t)num_cells, sizeof *is_used));
+    for (int i = 0; i < lg_graph_num_ops(graph); i++) {
+        const lg_op_info *op = lg_graph_op(graph, i);
+        if (op->rank == lowered->rank && is_layer_op(op->kind)) {
+            is_used[lgi_graph_size_idx(graph, op->micro_batch) * lowered->num_layers + op->layer] =
+                true;
+        }
+    }
+    for (int i = 0; i < num_cells; i++) {
+        if (!is_used[i] && lowered->layers[i] != NULL) {
+            lowered->device->ops->layer_destroy(lowered->layers[i]);
+            lowered->layers[i] = NULL;
+        }
+    }
+    lgi_free(is_used);
+    return LG_OK;
+}
+
 lg_status lgi_lower(lgi_lowered **out, lgi_device *device, const lg_model *model,
-                    const lg_graph_opts *opts, const lgi_layout *param_fixed)
+                    const lg_graph_opts *opts, const lgi_layout *param_fixed, int rank)
 {
     lg_status status = LG_OK;
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
@@ -65,11 +95,13 @@ lg_status lgi_lower(lgi_lowered **out, lgi_device *device, const lg_model *model
     lowered->device = device;
     lowered->model = model;
     lowered->num_layers = lg_model_num_layers(model);
+    lowered->rank = rank;
     LG_TRY_GOTO(
         lgi_calloc(&lowered->layers, 2 * (size_t)lowered->num_layers, sizeof(lgi_device_layer *)));
     const lgi_graph_source source = {facts_from_device, lowered, param_fixed,
                                      device->ops->real_bytes};
     LG_TRY_GOTO(lgi_graph_build(&lowered->graph, model, opts, &source));
+    LG_TRY_GOTO(keep_own_layers(lowered));
     LG_TRY_GOTO(create_reorders(lowered));
 out:
     if (status != LG_OK) {

@@ -13,17 +13,22 @@ typedef struct lgi_lowered {
     const lg_model *model;
     lg_graph *graph;
     int num_layers;
+    int rank;                      /* whose ops are to run: nothing is prepared for others' */
     lgi_device_layer **layers;     /* size_idx * num_layers + layer; NULL where nothing runs */
     lgi_device_reorder **reorders; /* by op; NULL for other ops */
-    int num_reorders;              /* REORDER ops in a step */
+    int num_reorders;              /* REORDER ops in a step of the rank */
 } lgi_lowered;
 
 /*
+ * The graph is that of all ranks: the device is asked about all layers, so that all ranks have the same one. What it prepared
+ * is kept for the ops of `rank`.
+ *
  * `param_fixed`: NULL, or by parameter id the layout it has in another graph of this model. Lifetime: `device` and `model`
  * must outlive the result.
  */
 LG_NODISCARD lg_status lgi_lower(lgi_lowered **out, lgi_device *device, const lg_model *model,
-                                 const lg_graph_opts *opts, const lgi_layout *param_fixed);
+                                 const lg_graph_opts *opts, const lgi_layout *param_fixed,
+                                 int rank);
 void lgi_lowered_destroy(lgi_lowered *lowered);
 
 /* By parameter id: the layout in which this graph stores it; room for lg_model_num_params(). */

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "exec/comm_lanes.h"
 #include "exec/program_rate.h"
 
 /* --- binding --------------------------------------------------------------------------------------------------------- */
@@ -97,6 +98,9 @@ static lg_status bind_ops(lgi_program *program)
     size_t num_pointers = 0;
     for (int i = 0; i < num_ops; i++) {
         const lg_op_info *op = lg_graph_op(graph, i);
+        if (op->rank != program->rank) {
+            continue;
+        }
         num_pointers += 2 * (size_t)(op->num_operands + 2 * num_inputs_of(program, op));
     }
     LG_TRY(lgi_calloc(&program->pool, num_pointers, sizeof(void *)));
@@ -104,6 +108,9 @@ static lg_status bind_ops(lgi_program *program)
     for (int i = 0; i < num_ops; i++) {
         const lg_op_info *op = lg_graph_op(graph, i);
         struct lgi_bound_op *bound = &program->ops[i];
+        if (op->rank != program->rank) {
+            continue;
+        }
         bound->kind = op->kind;
         bound->phase = phase_of(op);
         bound->reorder = program->lowered->reorders[i];
@@ -148,17 +155,17 @@ static lg_status add_wait(struct lgi_bound_lane *lane, int op, int distance)
 }
 
 /*
- * The events that an entry waits for: edges and syncs from other lanes; what its own lane runs before needs none.
- * An entry that runs while the lane is at step t belongs to step t - lag; an edge of distance d needs the other op's step
- * t - lag - d. A sync is about runs within lane step t - d, so there the other op's own lag counts.
+ * The events that an entry waits for: edges and syncs from other lanes of its rank; what its own lane runs before needs none,
+ * and what comes from other ranks is waited for by meeting. An entry that runs while the lane is at step t belongs to step
+ * t - lag; an edge of distance d needs the other op's step t - lag - d. A sync is about runs within lane step t - d, so there
+ * the other op's own lag counts.
  */
 static lg_status bind_waits(const lgi_program *program, const struct position *positions,
-                            int lane_idx, int op)
+                            struct lgi_bound_lane *lane, int op)
 {
     const lg_graph *graph = program->lowered->graph;
     const lg_plan *plan = program->plan;
     const lg_edge *edges = lg_graph_edges(graph);
-    struct lgi_bound_lane *lane = &program->lanes[lane_idx];
     int low = 0; /* edges are sorted by `to` */
     int high = lg_graph_num_edges(graph);
     while (low < high) {
@@ -170,23 +177,25 @@ static lg_status bind_waits(const lgi_program *program, const struct position *p
         }
     }
     for (int i = low; i < lg_graph_num_edges(graph) && edges[i].to == op; i++) {
-        if (positions[edges[i].from].lane != lane_idx) {
+        if (positions[edges[i].from].lane != lane->lane &&
+            lg_graph_op(graph, edges[i].from)->rank == program->rank) {
             LG_TRY(add_wait(lane, edges[i].from, positions[op].lag + edges[i].distance));
         }
     }
     for (int i = 0; i < plan->num_syncs; i++) {
         const lg_plan_sync *sync = &plan->syncs[i];
-        if (sync->to == op && positions[sync->from].lane != lane_idx) {
+        if (sync->to == op && positions[sync->from].lane != lane->lane) {
             LG_TRY(add_wait(lane, sync->from, sync->distance + positions[sync->from].lag));
         }
     }
     return LG_OK;
 }
 
-static lg_status bind_lane(lgi_program *program, const struct position *positions, int lane_idx)
+static lg_status bind_lane(const lgi_program *program, const struct position *positions,
+                           struct lgi_bound_lane *lane, int lane_idx)
 {
     const lg_lane *from = &program->plan->lanes[lane_idx];
-    struct lgi_bound_lane *lane = &program->lanes[lane_idx];
+    lane->lane = lane_idx;
     lane->first_core = from->first_core;
     lane->num_cores = from->num_cores;
     lane->num_entries = from->num_entries;
@@ -194,7 +203,7 @@ static lg_status bind_lane(lgi_program *program, const struct position *position
     LG_TRY(lgi_calloc(&lane->first_wait, (size_t)from->num_entries + 1, sizeof(int)));
     for (int i = 0; i < from->num_entries; i++) {
         lane->first_wait[i] = (int)lane->num_waits;
-        LG_TRY(bind_waits(program, positions, lane_idx, from->entries[i].op));
+        LG_TRY(bind_waits(program, positions, lane, from->entries[i].op));
     }
     lane->first_wait[from->num_entries] = (int)lane->num_waits;
     return LG_OK;
@@ -208,6 +217,33 @@ static int width_idx_of(const lg_graph *graph, int width)
         idx = opts->widths[i] == width ? i : idx;
     }
     return idx;
+}
+
+/* Messages between two ranks are matched by their order alone, so one lane on each side must have all of a direction. */
+static lg_status check_message_lanes(const lgi_program *program, const struct position *positions)
+{
+    const lg_graph *graph = program->lowered->graph;
+    const int num_ranks = lg_graph_num_ranks(graph);
+    lg_status status = LG_OK;
+    int *lane_of = NULL; /* direction * ranks + peer: 1 + its lane */
+    LG_TRY(lgi_calloc(&lane_of, 2 * (size_t)num_ranks, sizeof *lane_of));
+    for (int i = 0; i < lg_graph_num_ops(graph); i++) {
+        const lg_op_info *op = lg_graph_op(graph, i);
+        if (op->rank != program->rank || (op->kind != LG_OP_SEND && op->kind != LG_OP_RECV)) {
+            continue;
+        }
+        int *lane = &lane_of[(op->kind == LG_OP_SEND ? 0 : num_ranks) + op->peer];
+        if (*lane != 0 && *lane != positions[i].lane + 1) {
+            status = lgi_fail(LG_NOT_SUPPORTED,
+                              "plan: '%s' is in lane %d, but others between ranks %d and %d are in "
+                              "lane %d: nothing keeps them in one order",
+                              op->name, positions[i].lane, op->rank, op->peer, *lane - 1);
+            break;
+        }
+        *lane = positions[i].lane + 1;
+    }
+    lgi_free(lane_of);
+    return status;
 }
 
 static lg_status bind_lanes(lgi_program *program)
@@ -227,12 +263,41 @@ static lg_status bind_lanes(lgi_program *program)
             program->has_lag = program->has_lag || entry->lag > 0;
         }
     }
+    LG_TRY_GOTO(check_message_lanes(program, positions));
     for (int lane = 0; lane < plan->num_lanes; lane++) {
-        LG_TRY_GOTO(bind_lane(program, positions, lane));
+        if (plan->lanes[lane].rank == program->rank) {
+            struct lgi_bound_lane *bound = plan->lanes[lane].kind == LG_LANE_COMM
+                                               ? &program->comm_lanes[program->num_comm_lanes++]
+                                               : &program->lanes[program->num_lanes++];
+            LG_TRY_GOTO(bind_lane(program, positions, bound, lane));
+        }
+    }
+    for (int lane = 0; lane < program->num_comm_lanes; lane++) {
+        for (size_t i = 0; i < program->comm_lanes[lane].num_waits; i++) {
+            program->ops[program->comm_lanes[lane].waits[i].op].wakes_comm = true;
+        }
     }
 out:
     lgi_free(positions);
     return status;
+}
+
+static size_t num_lanes_of(const lg_plan *plan, int rank)
+{
+    size_t num = 0;
+    for (int i = 0; i < plan->num_lanes; i++) {
+        num += plan->lanes[i].rank == rank ? 1 : 0;
+    }
+    return num;
+}
+
+static void release_lanes(struct lgi_bound_lane *lanes, int num_lanes)
+{
+    for (int i = 0; lanes != NULL && i < num_lanes; i++) {
+        lgi_free(lanes[i].first_wait);
+        lgi_free(lanes[i].waits);
+    }
+    lgi_free(lanes);
 }
 
 lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, const lg_plan *plan,
@@ -245,9 +310,12 @@ lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, cons
     program->lowered = lowered;
     program->plan = plan;
     program->arena = arena;
-    program->num_lanes = plan->num_lanes;
+    program->rank = lowered->rank;
     LG_TRY_GOTO(lgi_calloc(&program->ops, num_ops, sizeof *program->ops));
-    LG_TRY_GOTO(lgi_calloc(&program->lanes, (size_t)plan->num_lanes, sizeof *program->lanes));
+    LG_TRY_GOTO(
+        lgi_calloc(&program->lanes, num_lanes_of(plan, lowered->rank), sizeof *program->lanes));
+    LG_TRY_GOTO(lgi_calloc(&program->comm_lanes, num_lanes_of(plan, lowered->rank),
+                           sizeof *program->comm_lanes));
     LG_TRY_GOTO(lgi_calloc(&program->done, num_ops, sizeof *program->done));
     for (int slot = 0; slot < 2; slot++) {
         LG_TRY_GOTO(lgi_calloc(&program->weights[slot],
@@ -268,11 +336,9 @@ void lgi_program_destroy(lgi_program *program)
     if (program == NULL) {
         return;
     }
-    for (int i = 0; program->lanes != NULL && i < program->num_lanes; i++) {
-        lgi_free(program->lanes[i].first_wait);
-        lgi_free(program->lanes[i].waits);
-    }
-    lgi_free(program->lanes);
+    release_lanes(program->lanes, program->num_lanes);
+    lgi_comm_lanes_destroy(program->comm_states);
+    release_lanes(program->comm_lanes, program->num_comm_lanes);
     lgi_free(program->ops);
     lgi_free(program->done);
     lgi_free(program->weights[0]);

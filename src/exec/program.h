@@ -1,6 +1,7 @@
 /*
- * A program: a lowered graph and its plan bound to memory. Each op knows its pointers (two sets where a value has two
- * slots), each lane its entries with the events they wait for. Nothing is decided when it runs.
+ * A program: one rank's part of a lowered graph and its plan, bound to memory. Each op of the rank knows its pointers (two
+ * sets where a value has two slots), each of its lanes its entries with the events they wait for. Nothing is decided when it
+ * runs.
  */
 #ifndef LGI_EXEC_PROGRAM_H
 #define LGI_EXEC_PROGRAM_H
@@ -37,9 +38,11 @@ struct lgi_bound_op {
     lgi_phase phase;
     void **pointers[2]; /* by slot of the step; by operand */
     lgi_layer_io io[2]; /* ops of a layer */
+    bool wakes_comm;    /* a communication lane waits for it */
 };
 
 struct lgi_bound_lane {
+    int lane; /* of the plan */
     int first_core;
     int num_cores;
     int num_entries;
@@ -49,18 +52,25 @@ struct lgi_bound_lane {
     size_t num_waits, waits_capacity;
 };
 
+struct lgi_comm_lanes;
+
 typedef struct lgi_program {
     const lgi_lowered *lowered;
     const lg_plan *plan;
     char *arena;
-    struct lgi_bound_op *ops; /* by op */
+    int rank;
+    struct lgi_bound_op *ops; /* by op; those of other ranks are zero */
     int num_lanes;
-    struct lgi_bound_lane *lanes;
+    struct lgi_bound_lane *lanes; /* compute lanes of the rank */
+    int num_comm_lanes;
+    struct lgi_bound_lane *comm_lanes;
+    struct lgi_comm_lanes
+        *comm_states;         /* the executor's, made before the first step; NULL: none yet */
     _Atomic int64_t *done;    /* by op: the last step whose op has ended */
     void *pool;               /* memory of all pointer arrays */
     int64_t first_step;       /* since the last drain: ops of earlier steps are done */
     int64_t next_step;        /* the step to come */
-    bool has_lag;             /* some op runs in the next step */
+    bool has_lag;             /* some op of some rank runs in the next step */
     lgi_step_input inputs[2]; /* by step mod 2 */
     double *weights[2];       /* by step mod 2, by micro-batch; what `inputs` point to */
 } lgi_program;
@@ -68,7 +78,10 @@ typedef struct lgi_program {
 /* Takes over what the run of a step needs. */
 void lgi_program_set_input(lgi_program *program, const lgi_step_input *input);
 
-/* Lifetime: `lowered`, `plan` and the arena (plan->peak_bytes[0] bytes) must outlive the program. */
+/*
+ * The part of lowered->rank. Lifetime: `lowered`, `plan` and the arena (plan->peak_bytes[rank] bytes) must outlive the
+ * program.
+ */
 LG_NODISCARD lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered,
                                           const lg_plan *plan, void *arena);
 void lgi_program_destroy(lgi_program *program);

@@ -38,6 +38,12 @@ uint64_t lgi_layer_random_key(const char *name);
 int lgi_graph_size_idx(const lg_graph *graph, int micro_batch);
 
 /*
+ * Bytes of the chunks (the last one aside) in which the gradients of a layer travel, `layer_bytes` in all: what the options
+ * ask for, cut so that no number is, whatever the device's numbers are.
+ */
+int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t layer_bytes);
+
+/*
  * For tests and tools: a graph from bare records, no model behind it. Edges follow from the operands as in a built
  * graph (reads after writes, and for persistent values writes after reads too, over the step boundary). Ops must stand in
  * an order that is legal for a step; `workspace_bytes` etc. are copied.

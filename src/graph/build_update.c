@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/reduce_parts.h"
 
 bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx)
 {
@@ -183,38 +184,53 @@ static void add_stat_sum(struct builder *b, int layer, int rank)
     }
 }
 
+/* One replica's end of a chunk. */
+static lg_status reduce_chunk(struct builder *b, int layer, int pipeline_rank, const int *params,
+                              lgi_reduce_chunk *part, int chunk, bool is_last)
+{
+    const int rank = b->replica * b->num_pipeline_ranks + pipeline_rank;
+    lgi_builder_start_op(b, LG_OP_ALL_REDUCE, layer, -1, rank);
+    (void)snprintf(b->name, sizeof b->name, "all_reduce(%s,%d)", lgi_builder_layer_name(b, layer),
+                   chunk);
+    b->op.group = b->graph->num_groups - 1;
+    b->op.chunk = chunk;
+    b->op.message_bytes = part->end_bytes - part->begin_bytes;
+    b->op.traffic_bytes = (double)b->op.message_bytes;
+    for (int i = 0; i < part->num_tensors; i++) {
+        (void)lgi_builder_add_operand(b, b->param_grad_values[rank * b->num_params + params[i]],
+                                      LG_ROLE_DPARAM, i, LG_ACCESS_READ_WRITE);
+    }
+    const int64_t gradient_bytes = b->op.message_bytes;
+    if (is_last) { /* the layer's statistics travel with its gradient */
+        add_stat_sum(b, layer, rank);
+    }
+    part->stat_bytes = b->op.message_bytes - gradient_bytes;
+    for (int i = 0; i < b->graph->opts.num_widths; i++) {
+        b->op.workspace_bytes[i] = lgi_reduce_staging(part, b->replica, NULL, NULL);
+    }
+    return lgi_builder_finish_op(b);
+}
+
 /* The replicas' gradients of one layer on one pipeline rank, in chunks. `params`: their ids. */
 static lg_status reduce_layer(struct builder *b, int layer, int pipeline_rank, const int *params,
                               int num_params)
 {
     int64_t bytes = 0;
+    lgi_reduce_chunk part = {.num_tensors = num_params, .num_replicas = b->graph->num_replicas};
     for (int i = 0; i < num_params; i++) {
-        bytes +=
-            b->graph->values[b->param_grad_values[pipeline_rank * b->num_params + params[i]]].bytes;
+        const int value = b->param_grad_values[pipeline_rank * b->num_params + params[i]];
+        part.tensor_bytes[i] = b->graph->values[value].bytes;
+        bytes += part.tensor_bytes[i];
     }
-    const int64_t chunk_bytes = b->graph->chunk_bytes > 0 ? b->graph->chunk_bytes : bytes;
-    const int num_chunks = bytes > 0 ? (int)((bytes + chunk_bytes - 1) / chunk_bytes) : 0;
-    for (int chunk = 0; chunk < num_chunks; chunk++) {
-        const int group = b->graph->num_groups++;
-        for (int replica = 0; replica < b->graph->num_replicas; replica++) {
-            const int rank = replica * b->num_pipeline_ranks + pipeline_rank;
-            lgi_builder_start_op(b, LG_OP_ALL_REDUCE, layer, -1, rank);
-            (void)snprintf(b->name, sizeof b->name, "all_reduce(%s,%d)",
-                           lgi_builder_layer_name(b, layer), chunk);
-            b->op.group = group;
-            b->op.chunk = chunk;
-            b->op.message_bytes =
-                chunk < num_chunks - 1 ? chunk_bytes : bytes - chunk * chunk_bytes;
-            b->op.traffic_bytes = (double)b->op.message_bytes;
-            for (int i = 0; i < num_params; i++) {
-                (void)lgi_builder_add_operand(
-                    b, b->param_grad_values[rank * b->num_params + params[i]], LG_ROLE_DPARAM, i,
-                    LG_ACCESS_READ_WRITE);
-            }
-            if (chunk == num_chunks - 1) { /* the layer's statistics travel with its gradient */
-                add_stat_sum(b, layer, rank);
-            }
-            LG_TRY(lgi_builder_finish_op(b));
+    const int64_t chunk_bytes = lgi_graph_chunk_bytes(b->graph, bytes);
+    for (int chunk = 0; part.end_bytes < bytes; chunk++) {
+        part.begin_bytes = part.end_bytes;
+        part.end_bytes =
+            bytes - part.begin_bytes > chunk_bytes ? part.begin_bytes + chunk_bytes : bytes;
+        b->graph->num_groups++;
+        for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
+            LG_TRY(reduce_chunk(b, layer, pipeline_rank, params, &part, chunk,
+                                part.end_bytes == bytes));
         }
     }
     return LG_OK;

@@ -529,6 +529,16 @@ int lgi_graph_size_idx(const lg_graph *graph, int micro_batch)
                : 1;
 }
 
+int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t layer_bytes)
+{
+    const int64_t number_bytes = (int64_t)sizeof(double);
+    const int64_t chunk_bytes = graph->chunk_bytes / number_bytes * number_bytes;
+    if (graph->chunk_bytes == 0) {
+        return layer_bytes;
+    }
+    return chunk_bytes > 0 ? chunk_bytes : number_bytes;
+}
+
 int lg_graph_num_ops(const lg_graph *graph)
 {
     return (int)graph->num_ops;
