@@ -229,8 +229,11 @@ static lgi_drive drive(void *user)
     }
     const lgi_progress progress =
         lgi_comm_lanes_advance(executor->job.program->comm_states, &hooks);
+    if (progress == LGI_PROGRESS_MORE) {
+        lgi_comm_wake(executor->comm); /* the next round comes at once */
+    }
     if (progress != LGI_PROGRESS_DONE) {
-        return progress == LGI_PROGRESS_MORE ? LGI_DRIVE_SOON : LGI_DRIVE_IDLE;
+        return LGI_DRIVE_IDLE;
     }
     (void)pthread_mutex_lock(&executor->mutex);
     atomic_store(&executor->is_comm_running, false);

@@ -16,9 +16,10 @@
 typedef struct lgi_step_input {
     lgi_step step; /* `inputs` must stay valid until the step has returned */
     const lg_optim_opts *optim;
-    int64_t num_steps; /* of the whole training: the schedule's T */
-    double full_scale; /* S of a full step; 0: 1 */
-    double base_batch; /* in samples; 0: the step's own */
+    int64_t num_steps;   /* of the whole training: the schedule's T */
+    int64_t num_samples; /* that count for the scale of the step; 0: the graph's */
+    double full_scale;   /* S of a full step; 0: 1 */
+    double base_batch;   /* in samples; 0: the step's own */
     const double
         *weights; /* by micro-batch: its part of the step's weight, copied; NULL: by samples */
 } lgi_step_input;

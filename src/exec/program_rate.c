@@ -8,7 +8,10 @@ _Static_assert(sizeof(lg_rate) == 8 * sizeof(double), "size of a rate");
 
 double lgi_step_scale(const lgi_program *program, const lgi_step_input *input)
 {
-    return (double)lg_graph_options(program->lowered->graph)->num_samples / input->base_batch;
+    const int64_t num_samples = input->num_samples > 0
+                                    ? input->num_samples
+                                    : lg_graph_options(program->lowered->graph)->num_samples;
+    return (double)num_samples / input->base_batch;
 }
 
 /* --- one micro-batch ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,7 @@
-/* The trainer: making it, and its steps. */
+/*
+ * The trainer: making it, and its steps. With several ranks each has one: what a rank does here, all do, in the same order
+ * (trainer_ranks.c).
+ */
 #include "leapgrad/trainer.h"
 
 #include <inttypes.h>
@@ -8,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "comm/collectives.h"
 #include "train/trainer_internal.h"
 
 lg_trainer_opts lg_trainer_opts_default(void)
@@ -66,6 +70,25 @@ const lg_model *lgi_trainer_model(const lg_trainer *trainer)
 
 /* --- making ------------------------------------------------------------------------------------------------------------ */
 
+/* Micro-batches of all replicas. */
+static int64_t num_grads(const lg_trainer_opts *opts)
+{
+    return (int64_t)opts->num_micro_batches *
+           (opts->parallel != NULL ? opts->parallel->num_replicas : 1);
+}
+
+static lg_status check_replicas(const lg_trainer_opts *opts)
+{
+    const int num_replicas = opts->parallel != NULL ? opts->parallel->num_replicas : 1;
+    if (num_replicas < 1 || num_grads(opts) > opts->batch_samples || num_grads(opts) > INT32_MAX) {
+        LG_FAIL(LG_INVALID_ARG,
+                "micro-batches: %d on each of %d replicas are more than the batch's %" PRId64
+                " samples",
+                opts->num_micro_batches, num_replicas, opts->batch_samples);
+    }
+    return LG_OK;
+}
+
 static lg_status check_opts(const lg_trainer_opts *opts)
 {
     if (opts->device == NULL || opts->strategy == NULL) {
@@ -96,10 +119,11 @@ static lg_status check_opts(const lg_trainer_opts *opts)
         LG_FAIL(LG_INVALID_ARG, "memory budget: %" PRId64 " bytes, expected 0 or more",
                 opts->memory_bytes);
     }
+    LG_TRY(check_replicas(opts));
     LG_TRY(lg_optim_opts_check(&opts->optim));
     const double base_batch =
-        lg_optim_base_batch(&opts->optim, opts->batch_samples, opts->num_micro_batches);
-    if (lg_optim_has_statistics(&opts->optim) && opts->num_micro_batches == 1 &&
+        lg_optim_base_batch(&opts->optim, opts->batch_samples, (int)num_grads(opts));
+    if (lg_optim_has_statistics(&opts->optim) && num_grads(opts) == 1 &&
         (double)opts->batch_samples != base_batch) {
         LG_FAIL(LG_INVALID_ARG,
                 "micro-batches: 1 shows nothing of the gradient's variance, which a batch of "
@@ -127,18 +151,29 @@ static lg_status copy_opts(lg_trainer *trainer, const lg_trainer_opts *opts)
 }
 
 /* More lanes than cores are allowed when asked for: they share, which is slow but computes the same. */
-static void describe_machine(lg_trainer *trainer)
+static void allow_lanes(lg_trainer *trainer)
 {
     const lg_trainer_opts *opts = &trainer->opts;
     const int num_lanes = opts->num_lanes > 0 ? opts->num_lanes : 1;
     const int num_threads = opts->threads_per_lane > 0 ? opts->threads_per_lane : 1;
     const int num_asked = num_lanes * num_threads;
-    trainer->machine = lg_machine_default();
-    trainer->machine.num_cores = lgi_hardware_num_cores(trainer->hardware);
     if (trainer->machine.num_cores < num_asked) {
         trainer->machine.num_cores = num_asked;
     }
-    trainer->machine.memory_bytes = opts->memory_bytes;
+}
+
+static lg_status open_hardware(lg_trainer *trainer)
+{
+    LG_TRY(lgi_hardware_open(&trainer->hardware));
+    if (trainer->comm != NULL) {
+        lgi_hardware_share(trainer->hardware, lg_comm_host_rank(trainer->comm),
+                           lg_comm_num_host_ranks(trainer->comm));
+    }
+    trainer->machine = lg_machine_default();
+    trainer->machine.num_cores = lgi_hardware_num_cores(trainer->hardware);
+    trainer->machine.memory_bytes = trainer->opts.memory_bytes;
+    trainer->num_device_cores = lgi_hardware_num_machine_cores(trainer->hardware);
+    return LG_OK;
 }
 
 static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
@@ -148,15 +183,20 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     LG_TRY(check_opts(opts));
     LG_TRY(copy_opts(trainer, opts));
     trainer->base_batch =
-        lg_optim_base_batch(&opts->optim, opts->batch_samples, opts->num_micro_batches);
+        lg_optim_base_batch(&opts->optim, opts->batch_samples, (int)num_grads(opts));
     LG_TRY(lgi_device_find(&device, opts->device));
-    LG_TRY(lgi_hardware_open(&trainer->hardware));
-    describe_machine(trainer);
+    LG_TRY(lgi_strdup(&trainer->device_name, device->name));
     if (device->wants_fusion) {
         LG_TRY(lgi_model_fuse(&trainer->fused, model));
     }
-    LG_TRY(device->open(&trainer->device, lgi_hardware_num_machine_cores(trainer->hardware)));
-    LG_TRY(lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device));
+    LG_TRY(open_hardware(trainer));
+    LG_TRY(lgi_trainer_join(trainer));
+    trainer->opts.parallel = NULL; /* the caller's, copied by now */
+    trainer->opts.machine = NULL;
+    allow_lanes(trainer);
+    LG_TRY(device->open(&trainer->device, trainer->num_device_cores));
+    LG_TRY(
+        lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device, trainer->comm));
     LG_TRY(lgi_calloc(&trainer->param_layouts, (size_t)lg_model_num_params(model),
                       sizeof(lgi_layout)));
     LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, opts->batch_samples, &trainer->main));
@@ -164,6 +204,7 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
     LG_TRY(lgi_calloc(&trainer->trace.start_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(lgi_calloc(&trainer->trace.end_ns, num_ops, sizeof(uint64_t)));
     trainer->traced_step = -1;
+    LG_TRY(lgi_trainer_find_tensors(trainer));
     LG_TRY(lgi_trainer_start_rates(trainer));
     return lgi_init_weights(trainer->device, lgi_trainer_model(trainer), trainer->main->program,
                             opts->seed);
@@ -173,7 +214,10 @@ lg_status lg_trainer_create(lg_trainer **out, const lg_model *model, const lg_tr
 {
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
     (*out)->model = model;
-    const lg_status status = start(*out, opts);
+    (*out)->comm = opts->comm != NULL && lg_comm_num_ranks(opts->comm) > 1 ? opts->comm : NULL;
+    (*out)->num_ranks = (*out)->comm != NULL ? lg_comm_num_ranks(opts->comm) : 1;
+    (*out)->rank = (*out)->comm != NULL ? lg_comm_rank(opts->comm) : 0;
+    const lg_status status = lgi_trainer_note(*out, start(*out, opts));
     if (status != LG_OK) {
         lg_trainer_destroy(*out);
         *out = NULL;
@@ -186,6 +230,7 @@ void lg_trainer_destroy(lg_trainer *trainer)
     if (trainer == NULL) {
         return;
     }
+    lgi_trainer_leave(trainer);
     lgi_executor_destroy(trainer->executor);
     for (size_t i = 0; i < trainer->num_prepared; i++) {
         lgi_prepared_destroy(trainer->prepared[i]);
@@ -202,6 +247,14 @@ void lg_trainer_destroy(lg_trainer *trainer)
     lgi_free(trainer->param_layouts);
     lgi_free(trainer->weights);
     lgi_free(trainer->rates);
+    lgi_free(trainer->all_rates);
+    lgi_free(trainer->all_rate_states);
+    lgi_free(trainer->own_states);
+    lgi_free(trainer->params);
+    lgi_free(trainer->grads);
+    lgi_free(trainer->slots);
+    lgi_free(trainer->states);
+    lgi_free(trainer->device_name);
     lgi_free(trainer->trace.start_ns);
     lgi_free(trainer->trace.end_ns);
     lgi_free(trainer->strategy);
@@ -238,15 +291,17 @@ lg_status lg_trainer_drain(lg_trainer *trainer)
     }
     struct prepared *current = trainer->current;
     trainer->current = NULL;
-    return note_half_step(trainer, lgi_executor_drain(trainer->executor, current->program));
+    return lgi_trainer_note(
+        trainer, note_half_step(trainer, lgi_executor_drain(trainer->executor, current->program)));
 }
 
-/* Adds up the loss records of a step, in the order of micro-batches. */
+/* Adds up the loss records of a step that this rank has, in the order of micro-batches. */
 static void sum_losses(const struct prepared *prepared, int64_t step, lg_eval_sums *sums)
 {
     const lg_graph *graph = prepared->lowered->graph;
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
-        if (lg_graph_value(graph, i)->kind == LG_VALUE_LOSS) {
+        if (lg_graph_value(graph, i)->kind == LG_VALUE_LOSS &&
+            lg_graph_value(graph, i)->rank == prepared->program->rank) {
             const lgi_loss_record *record = lgi_program_value(prepared->program, i, step);
             sums->loss_sum += record->loss_sum;
             sums->weight_sum += record->weight_sum;
@@ -261,7 +316,8 @@ static double grad_norm(const struct prepared *prepared, int64_t step)
     const lg_graph *graph = prepared->lowered->graph;
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
         const lg_value_info *value = lg_graph_value(graph, i);
-        if (value->kind == LG_VALUE_SCALAR && value->is_output) {
+        if (value->kind == LG_VALUE_SCALAR && value->is_output &&
+            value->rank == prepared->program->rank) {
             const double *clip = lgi_program_value(prepared->program, i, step);
             return clip[1];
         }
@@ -269,8 +325,8 @@ static double grad_norm(const struct prepared *prepared, int64_t step)
     return -1.0;
 }
 
-static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, double weight,
-                                 const void *const *tensors)
+static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, int64_t num_samples,
+                                 double weight, const void *const *tensors)
 {
     lgi_step_input input;
     memset(&input, 0, sizeof input);
@@ -280,6 +336,7 @@ static lgi_step_input step_input(const lg_trainer *trainer, int64_t number, doub
     input.step.inputs = tensors;
     input.optim = &trainer->opts.optim;
     input.num_steps = trainer->opts.num_steps;
+    input.num_samples = num_samples;
     input.base_batch = trainer->base_batch;
     input.full_scale = (double)trainer->opts.batch_samples / trainer->base_batch;
     return input;
@@ -294,65 +351,104 @@ static lg_status check_num_samples(int64_t num_samples)
     return LG_OK;
 }
 
-lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
-                          lg_step_result *result)
+/* What this rank has to say of the step. */
+static struct step_part own_part(lg_trainer *trainer, const struct prepared *prepared, int64_t step,
+                                 uint64_t batch_hash, uint64_t start_ns)
+{
+    struct step_part part;
+    memset(&part, 0, sizeof part);
+    part.step = step;
+    sum_losses(prepared, step, &part.sums);
+    part.grad_norm = grad_norm(prepared, step);
+    part.was_skipped = lgi_trainer_keep_rates(trainer, prepared, step) ? 1 : 0;
+    part.batch_hash = batch_hash;
+    part.step_ns = lgi_clock_ns() - start_ns;
+    return part;
+}
+
+/* `num_samples` of the batch count; the rest is there for replicas that would have none. */
+static lg_status run_step(lg_trainer *trainer, int64_t num_samples, double weight,
+                          const lgi_padded_batch *batch, uint64_t start_ns)
 {
     struct prepared *prepared = NULL;
-    double weight = 0.0;
-    const uint64_t start_ns = lgi_clock_ns();
-    LG_TRY(check_whole(trainer));
-    LG_TRY(check_num_samples(num_samples));
-    LG_TRY(lgi_check_batch(trainer->model, LG_GRAPH_TRAIN, num_samples, tensors, &weight));
-    LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, num_samples, &prepared));
+    const int64_t step = trainer->next_step;
+    LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, batch->num_samples, &prepared));
     if (trainer->current != prepared) {
         LG_TRY(lg_trainer_drain(trainer));
-        lgi_program_seek(prepared->program, trainer->next_step);
+        lgi_program_seek(prepared->program, step);
         trainer->current = prepared;
     }
-    const int64_t step = trainer->next_step;
-    lgi_step_input input = step_input(trainer, step, weight, tensors);
-    input.weights = lgi_trainer_weigh(trainer, prepared, tensors, weight);
+    lgi_trainer_use_own_states(trainer);
+    LG_TRY(lgi_trainer_open_step(trainer, step));
+    lgi_step_input input = step_input(trainer, step, num_samples, weight, batch->tensors);
+    input.weights = lgi_trainer_weigh(trainer, prepared, batch->tensors, weight);
     const bool is_recorded = trainer->is_recording && prepared == trainer->main;
     LG_TRY(note_half_step(trainer, lgi_executor_step(trainer->executor, prepared->program, &input,
                                                      is_recorded ? &trainer->trace : NULL)));
     trainer->traced_step = is_recorded ? step : trainer->traced_step;
     trainer->next_step = step + 1;
-    const bool was_skipped = lgi_trainer_keep_rates(trainer, prepared, step);
-    if (result != NULL) {
-        lg_eval_sums sums;
-        memset(&sums, 0, sizeof sums);
-        sum_losses(prepared, step, &sums);
-        result->step = step;
-        result->loss = sums.weight_sum > 0.0 ? sums.loss_sum / sums.weight_sum : 0.0;
-        result->num_correct = sums.num_correct;
-        result->num_targets = sums.num_targets;
-        result->grad_norm = grad_norm(prepared, step);
-        result->was_skipped = was_skipped;
-        result->step_ns = lgi_clock_ns() - start_ns;
-    }
+    const uint64_t batch_hash = lgi_batch_hash(trainer->model, batch->num_samples, batch->tensors);
+    const struct step_part part = own_part(trainer, prepared, step, batch_hash, start_ns);
+    lgi_trainer_close_step(trainer, &part);
     return LG_OK;
 }
 
-/* Runs a forward-only graph once. Its steps count for themselves. */
-static lg_status run_forward(lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
-                             const void *const *tensors, struct prepared **out)
+lg_status lg_trainer_step(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
+                          lg_step_result *result)
 {
     double weight = 0.0;
+    lgi_padded_batch batch;
+    const uint64_t start_ns = lgi_clock_ns();
+    LG_TRY(lgi_trainer_note(trainer, check_whole(trainer)));
+    LG_TRY(lgi_trainer_note(trainer, check_num_samples(num_samples)));
+    LG_TRY(lgi_trainer_note(
+        trainer, lgi_check_batch(trainer->model, LG_GRAPH_TRAIN, num_samples, tensors, &weight)));
+    LG_TRY(lgi_trainer_note(trainer, lgi_pad_batch(&batch, trainer->model, trainer->num_replicas,
+                                                   num_samples, tensors)));
+    const lg_status status =
+        lgi_trainer_note(trainer, run_step(trainer, num_samples, weight, &batch, start_ns));
+    lgi_padded_batch_deinit(&batch);
+    LG_TRY(status);
+    return result != NULL ? lgi_trainer_share_result(trainer, trainer->next_step - 1, result)
+                          : LG_OK;
+}
+
+/* Runs a forward-only graph once. Its steps count for themselves. */
+static lg_status run_batch_forward(lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
+                                   const void *const *tensors, struct prepared **out)
+{
+    double weight = 0.0;
+    lgi_padded_batch batch;
     LG_TRY(check_num_samples(num_samples));
     LG_TRY(lgi_check_batch(trainer->model, mode, num_samples, tensors, &weight));
     LG_TRY(lg_trainer_drain(trainer));
-    LG_TRY(lgi_trainer_prepare(trainer, mode, num_samples, out));
-    const lgi_step_input input = step_input(trainer, (*out)->program->next_step, weight, tensors);
-    return lgi_executor_step(trainer->executor, (*out)->program, &input, NULL);
+    LG_TRY(lgi_trainer_use_mean_states(trainer));
+    LG_TRY(lgi_pad_batch(&batch, trainer->model, trainer->num_replicas, num_samples, tensors));
+    lg_status status = lgi_trainer_prepare(trainer, mode, batch.num_samples, out);
+    if (status == LG_OK) {
+        const lgi_step_input input =
+            step_input(trainer, (*out)->program->next_step, num_samples, weight, batch.tensors);
+        status = lgi_executor_step(trainer->executor, (*out)->program, &input, NULL);
+    }
+    lgi_padded_batch_deinit(&batch);
+    return status;
+}
+
+static lg_status run_forward(lg_trainer *trainer, lg_graph_mode mode, int64_t num_samples,
+                             const void *const *tensors, struct prepared **out)
+{
+    return lgi_trainer_note(trainer, run_batch_forward(trainer, mode, num_samples, tensors, out));
 }
 
 lg_status lg_trainer_evaluate(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
                               lg_eval_sums *sums)
 {
     struct prepared *prepared = NULL;
+    lg_eval_sums own;
+    memset(&own, 0, sizeof own);
     LG_TRY(run_forward(trainer, LG_GRAPH_EVAL, num_samples, tensors, &prepared));
-    sum_losses(prepared, prepared->program->next_step - 1, sums);
-    return LG_OK;
+    sum_losses(prepared, prepared->program->next_step - 1, &own);
+    return lgi_trainer_add_sums(trainer, &own, sums);
 }
 
 int64_t lg_trainer_num_logits(const lg_trainer *trainer)
@@ -361,22 +457,53 @@ int64_t lg_trainer_num_logits(const lg_trainer *trainer)
     return lg_shape_num_elems(&lg_model_layer(trainer->model, loss->inputs[0])->out_shape);
 }
 
+/* The logits of one micro-batch, from the rank that has them to all. */
+static lg_status read_logits(lg_trainer *trainer, const struct prepared *prepared, int value,
+                             float *logits)
+{
+    const lg_value_info *info = lg_graph_value(prepared->lowered->graph, value);
+    const int64_t num_logits =
+        lg_graph_micro_batch_samples(prepared->lowered->graph, info->micro_batch) *
+        lg_trainer_num_logits(trainer);
+    const lg_shape shape = LG_SHAPE(num_logits);
+    if (info->rank == trainer->rank) {
+        const void *stored =
+            lgi_program_value(prepared->program, value, prepared->program->next_step - 1);
+        LG_TRY(trainer->device->ops->read(trainer->device, &shape, 0, stored, logits));
+    }
+    return trainer->num_ranks > 1 ? lgi_comm_broadcast(trainer->comm, info->rank, logits,
+                                                       num_logits * (int64_t)sizeof *logits)
+                                  : LG_OK;
+}
+
 lg_status lg_trainer_predict(lg_trainer *trainer, int64_t num_samples, const void *const *tensors,
                              float *logits)
 {
     struct prepared *prepared = NULL;
+    lg_status status = LG_OK;
+    float *all = logits;
     LG_TRY(run_forward(trainer, LG_GRAPH_PREDICT, num_samples, tensors, &prepared));
     const lg_graph *graph = prepared->lowered->graph;
+    const int64_t num_logits = lg_trainer_num_logits(trainer);
+    if (prepared->num_samples > num_samples) {
+        LG_TRY(lgi_trainer_note(
+            trainer, lgi_calloc(&all, (size_t)(prepared->num_samples * num_logits), sizeof *all)));
+    }
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
         const lg_value_info *value = lg_graph_value(graph, i);
         if (value->is_output) {
-            const lg_shape shape = LG_SHAPE(num_samples * lg_trainer_num_logits(trainer));
-            const void *stored =
-                lgi_program_value(prepared->program, i, prepared->program->next_step - 1);
-            return trainer->device->ops->read(trainer->device, &shape, 0, stored, logits);
+            const int64_t begin = lg_graph_micro_batch_begin(graph, value->micro_batch);
+            LG_TRY_GOTO(read_logits(trainer, prepared, i, all + begin * num_logits));
         }
     }
-    LG_FAIL(LG_INTERNAL, "the graph has no output");
+    if (all != logits) {
+        memcpy(logits, all, (size_t)(num_samples * num_logits) * sizeof *all);
+    }
+out:
+    if (all != logits) {
+        lgi_free(all);
+    }
+    return lgi_trainer_note(trainer, status);
 }
 
 int64_t lg_trainer_next_step(const lg_trainer *trainer)
@@ -397,7 +524,7 @@ lg_trainer_info lg_trainer_about(const lg_trainer *trainer)
     info.num_cores = lgi_hardware_num_cores(trainer->hardware);
     for (int i = 0; i < main->plan->num_lanes; i++) {
         const lg_lane *const lane = &main->plan->lanes[i];
-        if (lane->kind != LG_LANE_COMPUTE) {
+        if (lane->kind != LG_LANE_COMPUTE || lane->rank != trainer->rank) {
             continue;
         }
         info.threads_per_lane = info.num_lanes == 0 ? lane->num_cores : info.threads_per_lane;
@@ -407,7 +534,7 @@ lg_trainer_info lg_trainer_about(const lg_trainer *trainer)
         info.num_lanes++;
     }
     for (size_t i = 0; i < trainer->num_prepared; i++) {
-        const int64_t peak_bytes = trainer->prepared[i]->plan->peak_bytes[0];
+        const int64_t peak_bytes = trainer->prepared[i]->plan->peak_bytes[trainer->rank];
         info.planned_peak_bytes =
             peak_bytes > info.planned_peak_bytes ? peak_bytes : info.planned_peak_bytes;
     }

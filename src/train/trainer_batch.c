@@ -1,6 +1,11 @@
-/* What a batch must be: token ids and targets in range; and the weight that the loss is divided by. */
+/* What a batch must be: token ids and targets in range; the weight that the loss is divided by; batches smaller than the
+   number of replicas. */
 #include <inttypes.h>
+#include <string.h>
 
+#include <xxhash.h>
+
+#include "base/alloc.h"
 #include "base/check.h"
 #include "train/trainer_internal.h"
 
@@ -114,4 +119,76 @@ lg_status lgi_check_batch(const lg_model *model, lg_graph_mode mode, int64_t num
         }
     }
     return LG_OK;
+}
+
+/* --- padding and hash ---------------------------------------------------------------------------------------------- */
+
+static lg_status pad_tensor(lgi_padded_batch *batch, const lg_model *model, int input,
+                            int64_t num_samples, const void *const *tensors)
+{
+    const lg_layer_info *info = lg_model_layer(model, input);
+    const lg_layer_info *loss = lg_model_layer(model, lgi_loss_layer(model));
+    const int idx = info->attrs->input_idx;
+    const int64_t num_elems = elems_per_sample(model, input);
+    const size_t sample_bytes = (size_t)num_elems * sizeof(float); /* or of i32 */
+    if (tensors[idx] == NULL || batch->copies[idx] != NULL) {
+        return LG_OK;
+    }
+    LG_TRY(lgi_calloc(&batch->copies[idx], (size_t)batch->num_samples, sample_bytes));
+    for (int64_t i = 0; i < batch->num_samples; i++) {
+        char *to = (char *)batch->copies[idx] + (size_t)i * sample_bytes;
+        memcpy(to, (const char *)tensors[idx] + (size_t)(i % num_samples) * sample_bytes,
+               sample_bytes);
+        for (int64_t k = 0; i >= num_samples && input == loss->inputs[1] && k < num_elems; k++) {
+            ((int32_t *)(void *)to)[k] = loss->attrs->ignore_index;
+        }
+    }
+    return LG_OK;
+}
+
+lg_status lgi_pad_batch(lgi_padded_batch *out, const lg_model *model, int64_t min_samples,
+                        int64_t num_samples, const void *const *tensors)
+{
+    memset(out, 0, sizeof *out);
+    out->num_samples = num_samples;
+    out->tensors = tensors;
+    if (num_samples >= min_samples) {
+        return LG_OK;
+    }
+    lg_status status = LG_OK;
+    out->num_samples = min_samples;
+    out->num_copies = lg_model_num_inputs(model);
+    LG_TRY_GOTO(lgi_calloc(&out->copies, (size_t)out->num_copies, sizeof(void *)));
+    out->tensors = (const void *const *)out->copies;
+    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
+        if (lg_model_layer(model, layer)->kind == LG_LAYER_INPUT) {
+            LG_TRY_GOTO(pad_tensor(out, model, layer, num_samples, tensors));
+        }
+    }
+out:
+    if (status != LG_OK) {
+        lgi_padded_batch_deinit(out);
+    }
+    return status;
+}
+
+void lgi_padded_batch_deinit(lgi_padded_batch *batch)
+{
+    for (int i = 0; batch->copies != NULL && i < batch->num_copies; i++) {
+        lgi_free(batch->copies[i]);
+    }
+    lgi_free(batch->copies);
+    memset(batch, 0, sizeof *batch);
+}
+
+uint64_t lgi_batch_hash(const lg_model *model, int64_t num_samples, const void *const *tensors)
+{
+    const lg_layer_info *loss = lg_model_layer(model, lgi_loss_layer(model));
+    const lg_layer_info *input = lg_model_layer(model, loss->inputs[1]);
+    if (input->kind != LG_LAYER_INPUT) {
+        return (uint64_t)num_samples;
+    }
+    const int64_t num_elems = num_samples * elems_per_sample(model, loss->inputs[1]);
+    return XXH64(tensors[input->attrs->input_idx], (size_t)num_elems * sizeof(int32_t),
+                 (uint64_t)num_samples);
 }

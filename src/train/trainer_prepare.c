@@ -38,7 +38,8 @@ static void choose_graph_opts(const lg_trainer *trainer, lg_graph_mode mode, int
     *opts = lg_graph_opts_default();
     opts->mode = mode;
     opts->num_samples = num_samples;
-    opts->num_micro_batches = mode == LG_GRAPH_TRAIN ? trainer->opts.num_micro_batches : 1;
+    opts->num_micro_batches = trainer->opts.num_micro_batches;
+    opts->parallel = lgi_trainer_parallel(trainer);
     opts->num_slots = lg_optim_num_slots(&trainer->opts.optim);
     opts->has_grad_stats = lg_optim_has_statistics(&trainer->opts.optim);
     opts->has_joint_rates = opts->has_grad_stats && trainer->opts.optim.skip == LG_SKIP_STEP;
@@ -95,7 +96,8 @@ static lg_status check_places(const lg_trainer *trainer, const struct prepared *
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
         const int64_t offset_bytes = prepared->plan->values[i].offset_bytes[0];
         const int64_t own_bytes = own->values[i].offset_bytes[0];
-        if (lg_graph_value(graph, i)->is_persistent && offset_bytes != own_bytes) {
+        if (lg_graph_value(graph, i)->is_persistent &&
+            lg_graph_value(graph, i)->rank == trainer->rank && offset_bytes != own_bytes) {
             LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG,
                                  "'%s' lies at byte %" PRId64 ", but all plans of this model have "
                                  "it at %" PRId64,
@@ -132,7 +134,8 @@ static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
             is_training ? trainer->opts.threads_per_lane : trainer->machine.num_cores;
         opts.memory_bytes = memory_bytes;
         opts.allow_lag = trainer->opts.allow_lag;
-        const char *strategy = is_training ? trainer->strategy : "in-order";
+        const char *forward = trainer->num_pipeline_ranks > 1 ? "gpipe" : "in-order";
+        const char *strategy = is_training ? trainer->strategy : forward;
         const uint64_t start_ns = lgi_clock_ns();
         LG_TRY(lg_plan_create(&prepared->plan, strategy, graph, &trainer->machine, prepared->costs,
                               &opts));
@@ -158,7 +161,7 @@ static lg_status check_persistent(const lg_trainer *trainer, const struct prepar
     *out_end_bytes = 0;
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
         const lg_value_info *value = lg_graph_value(graph, i);
-        if (!value->is_persistent) {
+        if (!value->is_persistent || value->rank != trainer->rank) {
             continue;
         }
         const int64_t offset_bytes = prepared->plan->values[i].offset_bytes[0];
@@ -243,18 +246,21 @@ static lg_status make(lg_trainer *trainer, struct prepared *prepared)
     choose_graph_opts(trainer, prepared->mode, prepared->num_samples, &opts);
     const bool is_first = trainer->num_prepared == 0;
     LG_TRY(lgi_lower(&prepared->lowered, trainer->device, lgi_trainer_model(trainer), &opts,
-                     is_first ? NULL : trainer->param_layouts));
+                     is_first ? NULL : trainer->param_layouts, trainer->rank));
     if (is_first) {
         lgi_lowered_param_layouts(prepared->lowered, trainer->param_layouts);
     }
     LG_TRY(find_costs(trainer, prepared));
     LG_TRY(make_plan(trainer, prepared));
+    LG_TRY(lgi_trainer_agree(trainer, prepared));
     LG_TRY(check_persistent(trainer, prepared, &persistent_bytes));
-    if (prepared->plan->peak_bytes[0] > trainer->arena_bytes) {
-        if (trainer->current != NULL) { /* what still lags must run before the arena moves */
-            LG_TRY(lg_trainer_drain(trainer));
-        }
-        LG_TRY(resize_arena(trainer, prepared->plan->peak_bytes[0], persistent_bytes));
+    if (trainer->current !=
+        NULL) { /* what still lags must run before an arena moves, on some rank */
+        LG_TRY(lg_trainer_drain(trainer));
+    }
+    const int64_t peak_bytes = prepared->plan->peak_bytes[trainer->rank];
+    if (peak_bytes > trainer->arena_bytes || trainer->arena == NULL) {
+        LG_TRY(resize_arena(trainer, peak_bytes, persistent_bytes));
     }
     LG_TRY(bind(trainer, prepared));
     LG_TRY(lgi_grow(&trainer->prepared, &trainer->prepared_capacity, trainer->num_prepared + 1,

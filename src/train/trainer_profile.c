@@ -198,11 +198,10 @@ static lg_status profile_corun(struct profile *p, double *out_slowdown)
 static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, double *out_slowdown)
 {
     const lg_trainer *trainer = p->trainer;
-    LG_TRY(
-        trainer->device->ops->open(&p->device, lgi_hardware_num_machine_cores(trainer->hardware)));
-    LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL));
+    LG_TRY(trainer->device->ops->open(&p->device, trainer->num_device_cores));
+    LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL, 0));
     const size_t num_ops = (size_t)lg_graph_num_ops(p->lowered->graph);
-    LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device));
+    LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device, NULL));
     LG_TRY(lgi_calloc(&p->trace.start_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(lgi_calloc(&p->trace.end_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(make_batch(p, opts->num_samples));

@@ -1,0 +1,88 @@
+/*
+ * Whatever the strategy and the number of pipeline ranks, the same bits: at equal replicas and micro-batches a CNN with batch norm,
+ * a GPT with tied embeddings and a BERT train to one hash, over ranks that are threads. Planned and measured peaks are
+ * equal on every rank (rf_train).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leapgrad/plan.h"
+#include "unit/train/ranks_fixture.h"
+
+static void expect_same(const rf_run *run, const rf_result *expected)
+{
+    static rf_result result;
+    rf_train(run, &result);
+    if (strcmp(result.hash, expected->hash) != 0) {
+        fail_msg("%s: %s, expected %s", rf_describe(run), result.hash, expected->hash);
+    }
+    if (run->evaluates && memcmp(&result.sums, &expected->sums, sizeof result.sums) != 0) {
+        fail_msg("%s: evaluates to %.17g, expected %.17g", rf_describe(run), result.sums.loss_sum,
+                 expected->sums.loss_sum);
+    }
+    if (run->evaluates && memcmp(result.logits, expected->logits, sizeof result.logits) != 0) {
+        fail_msg("%s: other logits", rf_describe(run));
+    }
+    if (result.last.loss != expected->last.loss) {
+        fail_msg("%s: last loss %.17g, expected %.17g", rf_describe(run), result.last.loss,
+                 expected->last.loss);
+    }
+}
+
+static void check_grid(rf_model model)
+{
+    static const char *const pipelines[] = {"in-order", "gpipe", "1f1b"};
+    static rf_result expected;
+    for (int d = 1; d <= 2; d++) {
+        for (int m = 1; m <= 3; m++) {
+            rf_run run = rf_run_default();
+            run.model = model;
+            run.num_replicas = d;
+            run.num_micro_batches = m;
+            run.evaluates = true;
+            run.strategy = "in-order";
+            rf_train(&run, &expected);
+            for (int p = 1; p <= 3; p++) {
+                run.num_pipeline_ranks = p;
+                for (size_t i = 0; i < 3; i++) {
+                    run.strategy = pipelines[i];
+                    expect_same(&run, &expected);
+                }
+            }
+        }
+    }
+}
+
+static void cnn_has_the_same_bits(void **state)
+{
+    (void)state;
+    check_grid(RF_CNN);
+}
+
+static void gpt_has_the_same_bits(void **state)
+{
+    (void)state;
+    check_grid(RF_GPT);
+}
+
+static void bert_has_the_same_bits(void **state)
+{
+    (void)state;
+    check_grid(RF_BERT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cnn_has_the_same_bits),
+        cmocka_unit_test(gpt_has_the_same_bits),
+        cmocka_unit_test(bert_has_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
