@@ -75,7 +75,9 @@ static lg_status sum_contributions(struct builder *b, int layer, int *out)
         num_first++;
     }
     if (first_rank != rank && num_first > 1) { /* the first readers' rank adds up before it sends */
-        LG_TRY(add_up(b, layer, grads->values, (int)num_first, 1, &grads->values[0]));
+        int part = -1;
+        LG_TRY(add_up(b, layer, grads->values, (int)num_first, 1, &part));
+        grads->values[0] = part;
         memmove(&grads->values[1], &grads->values[num_first],
                 (grads->num - num_first) * sizeof *grads->values);
         grads->num -= num_first - 1;

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,9 +36,50 @@ static void expect_same(const rf_run *run, const rf_result *expected)
     }
 }
 
+static bool wants_v(const char *name)
+{
+    return strcmp(name, "zb-v") == 0 || strcmp(name, "dualpipe-v") == 0;
+}
+
+static bool wants_loop(const char *name)
+{
+    return strcmp(name, "interleaved") == 0 || strcmp(name, "breadth-first") == 0 ||
+           strcmp(name, "modulo") == 0;
+}
+
+/* Every strategy of the table, each pipeline with one data-parallel half after the other. */
+static void check_strategies(rf_run run, const rf_result *expected)
+{
+    static int turn;
+    char both[64];
+    const char *data[16];
+    int num_data = 0;
+    for (int i = 0; lg_strategy_name(i) != NULL; i++) {
+        if (lg_strategy_role_of(i) == LG_STRATEGY_DATA) {
+            data[num_data++] = lg_strategy_name(i);
+        }
+    }
+    for (int i = 0; lg_strategy_name(i) != NULL; i++) {
+        const char *const name = lg_strategy_name(i);
+        const lg_strategy_role role = lg_strategy_role_of(i);
+        if (role == LG_STRATEGY_DATA && run.num_pipeline_ranks > 1) {
+            continue;
+        }
+        run.is_v = wants_v(name);
+        run.num_stages = (run.is_v || wants_loop(name) ? 2 : 1) * run.num_pipeline_ranks;
+        run.strategy = name;
+        if (role == LG_STRATEGY_PIPELINE) {
+            (void)snprintf(both, sizeof both, "%s+%s", name, data[turn++ % num_data]);
+            run.strategy = both;
+        }
+        run.evaluates = turn % 3 == 0;
+        expect_same(&run, expected);
+    }
+}
+
 static void check_grid(rf_model model)
 {
-    static const char *const pipelines[] = {"in-order", "gpipe", "1f1b"};
+    static const int64_t chunks[] = {0, 72, 4096, 20000};
     static rf_result expected;
     for (int d = 1; d <= 2; d++) {
         for (int m = 1; m <= 3; m++) {
@@ -50,10 +92,8 @@ static void check_grid(rf_model model)
             rf_train(&run, &expected);
             for (int p = 1; p <= 3; p++) {
                 run.num_pipeline_ranks = p;
-                for (size_t i = 0; i < 3; i++) {
-                    run.strategy = pipelines[i];
-                    expect_same(&run, &expected);
-                }
+                run.chunk_bytes = chunks[(m + p) % 4];
+                check_strategies(run, &expected);
             }
         }
     }
