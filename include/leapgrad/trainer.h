@@ -46,8 +46,8 @@ typedef struct lg_trainer_opts {
     const char *device;    /* "auto", or a name from lg_device_name() */
     int64_t batch_samples; /* of one step, over all replicas */
     int num_micro_batches; /* on each replica, the batch passes in this many parts, whose gradients add up */
-    uint64_t seed;         /* initial weights, dropout */
-    int64_t num_steps;     /* of the whole training: the schedule's T */
+    uint64_t seed;     /* initial weights, dropout */
+    int64_t num_steps; /* of the whole training: the schedule's T */
     lg_optim_opts optim;
     const char *strategy; /* a name from lg_strategy_name() */
     int num_lanes;        /* 0: the strategy chooses */
@@ -58,10 +58,10 @@ typedef struct lg_trainer_opts {
     const char *costs_path; /* FILE */
     const char *plan_path;  /* run this saved plan instead of making one; NULL: make one */
     lg_comm *comm;          /* borrowed until lg_trainer_destroy(); NULL: one rank, alone */
-    const lg_parallel
-        *parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model. NULL: one rank */
-    const lg_machine
-        *machine; /* copied: hosts and links between ranks. NULL: measured with MEASURE, else lg_machine_default()'s */
+    const lg_parallel *
+        parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model. NULL: one rank */
+    const lg_machine *
+        machine; /* copied: hosts and links between ranks. NULL: measured with MEASURE, else lg_machine_default()'s */
 } lg_trainer_opts;
 
 /** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, estimated costs, alone. */

@@ -175,7 +175,7 @@ lg_status lgi_trainer_join(lg_trainer *trainer)
 
 const lg_parallel *lgi_trainer_parallel(const lg_trainer *trainer)
 {
-    return trainer->num_ranks > 1 ? &trainer->parallel : NULL;
+    return trainer->parallel.num_replicas > 0 ? &trainer->parallel : NULL;
 }
 
 static uint64_t plan_hash(const lg_plan *plan)

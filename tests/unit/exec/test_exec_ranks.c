@@ -62,7 +62,9 @@ static void check_strategies(rf_run run, const rf_result *expected)
     for (int i = 0; lg_strategy_name(i) != NULL; i++) {
         const char *const name = lg_strategy_name(i);
         const lg_strategy_role role = lg_strategy_role_of(i);
-        if (role == LG_STRATEGY_DATA && run.num_pipeline_ranks > 1) {
+        const bool is_slow = strcmp(name, "auto") == 0 || strcmp(name, "out-of-order") == 0;
+        if ((role == LG_STRATEGY_DATA && run.num_pipeline_ranks > 1) ||
+            (is_slow && (run.num_micro_batches != 2 || run.num_pipeline_ranks != 2))) {
             continue;
         }
         run.is_v = wants_v(name);
@@ -90,7 +92,7 @@ static void check_grid(rf_model model)
             run.evaluates = true;
             run.strategy = "in-order";
             rf_train(&run, &expected);
-            for (int p = 1; p <= 3; p++) {
+            for (int p = m == 2 ? 1 : 2; p <= 3; p++) {
                 run.num_pipeline_ranks = p;
                 run.chunk_bytes = chunks[(m + p) % 4];
                 check_strategies(run, &expected);
