@@ -23,6 +23,33 @@ static lg_link ethernet(double gigabits)
     return (lg_link){.latency_ns = 50e3, .bytes_per_s = gigabits * GIGABIT_BYTES * ETHERNET_FRAC};
 }
 
+/* The machine files say the same as this program; if one of them changes, it does not run. */
+static void check_machine_files(void)
+{
+    static const struct {
+        const char *path;
+        double gigabits;
+    } files[] = {{"machines/v100-4x12-10gbe.json", 10.0},
+                 {"machines/p3.16xlarge-x4-25gbe.json", 25.0}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        lg_machine file;
+        stop_if(lg_machine_load(&file, files[i].path));
+        const lg_machine ours = gpu_machine(&gpu_v100, file.num_ranks, file.ranks_per_host);
+        const lg_link outer = ethernet(files[i].gigabits);
+        if (fabs(file.flops_per_s / ours.flops_per_s - 1.0) > 1e-6 ||
+            fabs(file.bytes_per_s / ours.bytes_per_s - 1.0) > 1e-6 ||
+            file.op_overhead_ns != ours.op_overhead_ns ||
+            file.intra_host.latency_ns != nvlink.latency_ns ||
+            file.intra_host.bytes_per_s != nvlink.bytes_per_s ||
+            file.inter_host.latency_ns != outer.latency_ns ||
+            file.inter_host.bytes_per_s != outer.bytes_per_s ||
+            file.reduction != LG_REDUCTION_TWO_LEVEL) {
+            (void)fprintf(stderr, "bench/papers: %s and bench/papers.c differ\n", files[i].path);
+            exit(1);
+        }
+    }
+}
+
 /* The head sees the tokens to predict: 20 of 128 (BERT's pretraining scripts), or one (a class of the text). */
 #define PRETRAIN_HEAD_FRAC (20.0 / 128.0)
 #define FINETUNE_HEAD_FRAC (1.0 / 128.0)
@@ -597,6 +624,7 @@ enum { NUM_SECTIONS = sizeof sections / sizeof sections[0] };
 
 int main(int argc, char **argv)
 {
+    check_machine_files();
     for (int i = 1; i < argc; i++) {
         bool is_known = false;
         for (int s = 0; s < NUM_SECTIONS; s++) {

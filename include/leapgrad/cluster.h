@@ -17,6 +17,8 @@ extern "C" {
 typedef struct lg_cluster_opts {
     const char *preset;   /* model by name (models.h); NULL: the recipe's */
     const char *strategy; /* NULL: plan.strategy */
+    const char
+        *placed_for; /* stages are placed as this strategy asks for; NULL: as `strategy` does */
     const lg_rank_schedule *
         schedule; /* its ranks, stages and micro-batches instead of the recipe's; borrowed; NULL: none */
     /**

@@ -71,7 +71,7 @@ typedef struct lg_search_opts {
         max_simulated_ops; /* the budget: ops times simulated plans; half of it at most goes to named strategies */
 } lg_search_opts;
 
-/** TRAIN, 1 sample, D = 1, M = 1, default strategy options, 4 stages per rank, 4 million ops. */
+/** TRAIN, 1 sample, D = 1, M = 1, default strategy options, 4 stages per rank, 16 million ops. */
 LG_API lg_search_opts lg_search_opts_default(void);
 
 /* --- what is found ---------------------------------------------------------------------------------------------------------- */
@@ -93,9 +93,10 @@ typedef struct lg_search_entry {
     bool fits; /* in memory */
     /* the rest only if it fits */
     double step_ns;
-    double bubble_frac;       /* mean of the ranks: part of the step in which compute lanes idle */
-    double exposed_comm_ns;   /* the largest of the ranks */
-    int64_t peak_bytes;       /* the largest of the ranks */
+    double bubble_frac;     /* mean of the ranks: part of the step in which compute lanes idle */
+    double exposed_comm_ns; /* the largest of the ranks */
+    int64_t
+        peak_bytes; /* the largest of the ranks; up to some percent more than need be, but for the result */
     int64_t sent_bytes;       /* over all ranks */
     int64_t *rank_peak_bytes; /* by rank */
 } lg_search_entry;

@@ -182,11 +182,15 @@ void cli_print_cluster(const cli_cluster *c)
     const int num_ranks = cluster->plan->num_ranks;
     char text[CLI_TEXT_BYTES];
     print_heading(c);
+    lg_bound bound = {0};
     printf("  plan       %s, proved\n", cluster->plan->strategy);
-    printf("  step       %s simulated, bubble %.1f %%, peak %s\n\n",
-           cli_format_ns(text, sum.step_ns), 100.0 * sum.bubble_frac,
+    printf("  step       %s simulated, bubble %.1f %%, peak %s\n", cli_format_ns(text, sum.step_ns),
+           100.0 * sum.bubble_frac,
            cli_format_bytes((char[CLI_TEXT_BYTES]){0}, (double)sum.peak_bytes));
-    printf("  %5s %12s %10s %14s %12s %12s\n", "rank", "busy", "bubble", "exposed comm", "sent",
+    if (lg_plan_bound(&bound, cluster->graph, &cluster->machine, cluster->costs) == LG_OK) {
+        cli_print_bound("  bound      ", &bound, sum.step_ns);
+    }
+    printf("\n  %5s %12s %10s %14s %12s %12s\n", "rank", "busy", "bubble", "exposed comm", "sent",
            "peak");
     for (int rank = 0; rank < num_ranks; rank++) {
         const bool is_shown = num_ranks <= MAX_SHOWN_RANKS || rank < MAX_SHOWN_RANKS / 2 ||

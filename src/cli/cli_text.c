@@ -67,6 +67,24 @@ const char *cli_format_ns(char text[CLI_TEXT_BYTES], double ns)
     return text;
 }
 
+void cli_print_bound(const char *prefix, const lg_bound *bound, double step_ns)
+{
+    char step[CLI_TEXT_BYTES];
+    char rank[CLI_TEXT_BYTES];
+    char path[CLI_TEXT_BYTES];
+    char link[CLI_TEXT_BYTES];
+    printf("%s%s: no order of this graph is faster (busiest rank %s, longest path %s, busiest link "
+           "%s)",
+           prefix, cli_format_ns(step, bound->step_ns), cli_format_ns(rank, bound->busiest_rank_ns),
+           cli_format_ns(path, bound->critical_path_ns),
+           cli_format_ns(link, bound->busiest_link_ns));
+    if (step_ns > 0.0 && bound->step_ns > 0.0) {
+        printf("; this one takes %.1f %% longer",
+               100.0 * fmax(0.0, step_ns / bound->step_ns - 1.0));
+    }
+    printf("\n");
+}
+
 void cli_print_op_kinds(const lg_graph *graph, const lg_costs *costs)
 {
     const lg_graph_opts *const opts = lg_graph_options(graph);

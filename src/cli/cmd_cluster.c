@@ -6,6 +6,7 @@
 
 #include "cli/cli_cluster.h"
 #include "leapgrad/report.h"
+#include "leapgrad/search.h"
 
 /* --- plan, simulate ----------------------------------------------------------------------------------------------------- */
 
@@ -193,14 +194,20 @@ lg_status cli_cluster_show(const cli_args *args, const cli_command *command)
 
 struct result {
     char name[80];
+    const char *strategy;   /* NULL: the name */
+    const char *placed_for; /* NULL: as the strategy asks for */
     lg_status status;
     char why[200];
     lg_cluster_summary sum;
+    lg_bound bound;
 };
 
 static const cli_option compare_options[] = {
     {"out", "FILE", "picture of time against memory; compare.svg is the default"},
-    {"strategies", "A,B,...", "what to compare; all that can go with the ranks is the default"},
+    {"strategies", "A,B,...",
+     "what to compare; the default is all that can go with the ranks, then auto on the placement "
+     "of "
+     "the fastest"},
     CLI_CLUSTER_OPTIONS,
     {NULL, NULL, NULL}};
 
@@ -256,14 +263,18 @@ static lg_status try_one(struct result *result, cli_cluster *c)
 {
     lg_cluster *cluster = NULL;
     lg_cluster_opts opts = c->opts;
-    opts.strategy = result->name;
+    opts.strategy = result->strategy != NULL ? result->strategy : result->name;
+    opts.placed_for = result->placed_for;
     result->status = lg_cluster_create(&cluster, c->recipe, &opts);
     if (result->status == LG_OK) {
         result->status = lg_cluster_plan(cluster, c->recipe, &opts);
     }
     if (result->status == LG_OK) {
         result->sum = lg_cluster_summarize(cluster);
-    } else {
+        result->status =
+            lg_plan_bound(&result->bound, cluster->graph, &cluster->machine, cluster->costs);
+    }
+    if (result->status != LG_OK) {
         (void)snprintf(result->why, sizeof result->why, "%s", lg_last_error());
     }
     lg_cluster_destroy(cluster);
@@ -281,6 +292,9 @@ static int compare_results(const void *a, const void *b)
     }
     if (x->sum.step_ns != y->sum.step_ns) {
         return x->sum.step_ns < y->sum.step_ns ? -1 : 1;
+    }
+    if ((x->strategy == NULL) != (y->strategy == NULL)) {
+        return x->strategy == NULL ? -1 : 1; /* what has a name of its own */
     }
     return strcmp(x->name, y->name);
 }
@@ -307,6 +321,47 @@ static void print_results(const struct result *results, int num)
     }
 }
 
+/* A gain below this is none: costs are not known that well. */
+#define GAIN_FRAC 0.01
+
+/* `auto` on the placement of the fastest of the others, which are sorted; `best_name` has room for its name. */
+static lg_status add_auto(struct result *results, int *num, char *best_name, cli_cluster *c)
+{
+    if (*num == 0 || *num == MAX_COMPARED || results[0].status != LG_OK) {
+        return LG_OK;
+    }
+    struct result *const added = &results[*num];
+    memcpy(best_name, results[0].name, sizeof results[0].name);
+    (void)snprintf(added->name, sizeof added->name, "auto, placed as %.*s",
+                   (int)strcspn(best_name, "+"), best_name);
+    added->strategy = "auto";
+    added->placed_for = best_name;
+    (*num)++;
+    return try_one(added, c);
+}
+
+/* The best named one, what auto adds, and what cannot be beaten. */
+static void print_verdict(const struct result *results, int num)
+{
+    const struct result *named = NULL;
+    const struct result *searched = NULL;
+    for (int i = num - 1; i >= 0; i--) {
+        if (results[i].status == LG_OK && results[i].strategy == NULL) {
+            named = &results[i];
+        } else if (results[i].status == LG_OK) {
+            searched = &results[i];
+        }
+    }
+    printf("\n");
+    if (named != NULL && searched != NULL) {
+        const double gain = 1.0 - searched->sum.step_ns / named->sum.step_ns;
+        printf(gain < GAIN_FRAC ? "No gain over %s: auto takes %.1f %% less.\n"
+                                : "Best with a name: %s; auto takes %.1f %% less.\n",
+               named->name, 100.0 * gain);
+    }
+    cli_print_bound("lower bound of the first ", &results[0].bound, results[0].sum.step_ns);
+}
+
 static lg_status save_picture(const struct result *results, int num, const cli_cluster *c,
                               const char *path)
 {
@@ -329,6 +384,7 @@ static lg_status compare(const cli_args *args)
 {
     cli_cluster c;
     struct result results[MAX_COMPARED];
+    char best_name[sizeof results[0].name];
     int num = 0;
     const char *const names = cli_args_option(args, &cli_compare, "strategies");
     const char *const given = cli_args_option(args, &cli_compare, "out");
@@ -346,6 +402,11 @@ static lg_status compare(const cli_args *args)
     for (int i = 0; i < num && status == LG_OK; i++) {
         status = try_one(&results[i], &c);
     }
+    if (status == LG_OK && names == NULL &&
+        c.recipe->ranks.pipeline * c.recipe->ranks.replicas > 1) {
+        qsort(results, (size_t)num, sizeof results[0], compare_results);
+        status = add_auto(results, &num, best_name, &c);
+    }
     if (status == LG_OK) {
         qsort(results, (size_t)num, sizeof results[0], compare_results);
         if (num == 0 || results[0].status != LG_OK) {
@@ -356,6 +417,7 @@ static lg_status compare(const cli_args *args)
     }
     if (status == LG_OK) {
         print_results(results, num);
+        print_verdict(results, num);
         status = save_picture(results, num, &c, path);
     }
     if (status == LG_OK) {
@@ -372,7 +434,8 @@ const cli_command cli_compare = {
     .max_words = 1,
     .summary =
         "simulate many strategies on one machine: a ranking, and time against memory as a picture",
-    .help =
-        "Each strategy has the placement that it asks for, unless ranks.placement says otherwise.",
+    .help = "Each strategy has the placement that it asks for, unless ranks.placement says "
+            "otherwise. Other "
+            "placements,\nother numbers of replicas: leapgrad search.",
     .options = compare_options,
     .run = compare};

@@ -126,6 +126,11 @@ static lg_status print_plan(const lg_recipe *recipe, const lg_trainer *trainer)
     print_statistics(lg_trainer_graph(trainer));
     printf("  step   %s predicted; %d reorders\n", cli_format_ns(text, info.predicted_step_ns),
            info.num_reorders);
+    lg_bound bound;
+    if (lg_plan_bound(&bound, lg_trainer_graph(trainer), &machine,
+                      lg_trainer_cost_table(trainer)) == LG_OK) {
+        cli_print_bound("  bound  ", &bound, timeline.step_ns);
+    }
     lg_timeline_deinit(&timeline);
     return print_frontier(recipe, trainer);
 }
@@ -231,10 +236,33 @@ static bool uses_plan_of_run(const cli_args *args)
     return cli_is_directory(args->words[0]);
 }
 
+/* Whether a file says that it is a plan. */
+static bool is_plan_file(const char *path)
+{
+    char head[256] = "";
+    FILE *const file = cli_is_directory(path) ? NULL : fopen(path, "rb");
+    if (file == NULL) {
+        return false;
+    }
+    const size_t num_bytes = fread(head, 1, sizeof head - 1, file);
+    (void)fclose(file);
+    head[num_bytes] = '\0';
+    return strstr(head, "\"leapgrad-plan\"") != NULL;
+}
+
 static const cli_option check_options[] = {CLI_CLUSTER_OPTIONS, {NULL, NULL, NULL}};
 
 static lg_status check(const cli_args *args)
 {
+    if (args->num_words == 1 && cli_args_option(args, &cli_check, "model") == NULL &&
+        cli_args_option(args, &cli_check, "csv") == NULL &&
+        cli_args_option(args, &cli_check, "equal-times") == NULL && is_plan_file(args->words[0])) {
+        return cli_fail(
+            LG_INVALID_ARG,
+            "check: '%s' is a plan; of which graph? usage: leapgrad check RECIPE %s, or "
+            "--model=NAME in place of the recipe, with the keys it was made with",
+            args->words[0], args->words[0]);
+    }
     if (cli_is_cluster(args, &cli_check)) {
         return cli_cluster_check(args, &cli_check);
     }

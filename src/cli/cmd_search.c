@@ -13,46 +13,79 @@ static const cli_option search_options[] = {
     {"out", "FILE", "save the plan that was found"},
     {NULL, NULL, NULL}};
 
-static void print_entry(int place, const lg_search_entry *entry)
+/* Ranks whose peaks stand side by side; of more, the least and the most. */
+#define MAX_SHOWN_PEAKS 4
+
+/* "1.3 1.2 1.2 1.4 GiB", or "0.9..1.4 GiB (most on rank 7)" */
+static void format_peaks(char *text, size_t text_bytes, const int64_t *peaks, int num_ranks)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    int least = 0;
+    int most = 0;
+    double scale = 1.0;
+    size_t used = 0;
+    for (int rank = 1; rank < num_ranks; rank++) {
+        least = peaks[rank] < peaks[least] ? rank : least;
+        most = peaks[rank] > peaks[most] ? rank : most;
+    }
+    while ((double)peaks[most] / scale >= 1000.0 && unit < 4) {
+        scale *= 1024.0;
+        unit++;
+    }
+    if (num_ranks > MAX_SHOWN_PEAKS) {
+        (void)snprintf(text, text_bytes, "%.2f..%.2f %s (most on rank %d)",
+                       (double)peaks[least] / scale, (double)peaks[most] / scale, units[unit],
+                       most);
+        return;
+    }
+    for (int rank = 0; rank < num_ranks; rank++) {
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%.2f ", (double)peaks[rank] / scale);
+    }
+    (void)snprintf(text + used, text_bytes - used, "%s", units[unit]);
+}
+
+static void print_entry(int place, const lg_search_entry *entry, int num_ranks)
 {
     char step[CLI_TEXT_BYTES];
     char exposed[CLI_TEXT_BYTES];
     char peak[CLI_TEXT_BYTES];
     char where[CLI_TEXT_BYTES];
+    char chunk[CLI_TEXT_BYTES] = "-";
+    char peaks[128];
+    if (entry->chunk_bytes > 0) {
+        (void)cli_format_bytes(chunk, (double)entry->chunk_bytes);
+    }
     (void)snprintf(where, sizeof where, "%s%s%.0d", lg_search_placement_name(entry->placement),
                    entry->group_size > 0 ? " " : "", entry->group_size);
     if (!entry->fits) {
-        printf("%3s  %-28s %-14s %2d x %-3d does not fit\n", "-", entry->strategy, where,
-               entry->num_replicas, entry->num_pipeline_ranks);
+        printf("%3s  %-28s %-12s %2d x %-3d does not fit: needs %s\n", "-", entry->strategy, where,
+               entry->num_replicas, entry->num_pipeline_ranks,
+               cli_format_bytes(peak, (double)entry->peak_bytes));
         return;
     }
-    printf("%3d  %-28s %-14s %2d x %-3d %11s %7.1f %% %12s %12s\n", place, entry->strategy, where,
-           entry->num_replicas, entry->num_pipeline_ranks, cli_format_ns(step, entry->step_ns),
-           100.0 * entry->bubble_frac, cli_format_ns(exposed, entry->exposed_comm_ns),
-           cli_format_bytes(peak, (double)entry->peak_bytes));
+    format_peaks(peaks, sizeof peaks, entry->rank_peak_bytes, num_ranks);
+    printf("%3d  %-28s %-12s %2d x %-3d %9s %11s %7.1f %% %12s  %s\n", place, entry->strategy,
+           where, entry->num_replicas, entry->num_pipeline_ranks, chunk,
+           cli_format_ns(step, entry->step_ns), 100.0 * entry->bubble_frac,
+           cli_format_ns(exposed, entry->exposed_comm_ns), peaks);
 }
 
 static void print_result(const lg_search_result *result)
 {
-    char step[CLI_TEXT_BYTES];
-    char rank[CLI_TEXT_BYTES];
-    char path[CLI_TEXT_BYTES];
-    char link[CLI_TEXT_BYTES];
     const int num_shown =
         result->num_entries < MAX_SHOWN_ENTRIES ? result->num_entries : MAX_SHOWN_ENTRIES;
-    printf("%3s  %-28s %-14s %-8s %11s %9s %12s %12s\n", "", "strategy", "placement", "D x P",
-           "step", "bubble", "exposed comm", "peak");
+    printf("%3s  %-28s %-12s %-8s %8s %11s %9s %12s  %s\n", "", "strategy", "placement", "D x P",
+           "chunk", "step", "bubble", "exposed comm", "peak of each rank");
     for (int i = 0; i < num_shown; i++) {
-        print_entry(i + 1, &result->entries[i]);
+        print_entry(i + 1, &result->entries[i], result->num_ranks);
     }
     if (result->num_entries > num_shown) {
         printf("     and %d more\n", result->num_entries - num_shown);
     }
-    printf("\nno plan is faster than %s (busiest rank %s, longest path %s, busiest link %s)\n",
-           cli_format_ns(step, result->bound.step_ns),
-           cli_format_ns(rank, result->bound.busiest_rank_ns),
-           cli_format_ns(path, result->bound.critical_path_ns),
-           cli_format_ns(link, result->bound.busiest_link_ns));
+    printf("\n%d plans proved and simulated\n", result->num_simulations);
+    cli_print_bound("lower bound ", &result->bound, 0.0);
     printf("%s\n", result->text);
 }
 

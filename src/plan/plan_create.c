@@ -1,7 +1,9 @@
 /* Options, and the way from a strategy's name to a proved plan. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/check.h"
 #include "plan/plan_make.h"
 #include "plan/plan_order.h"
@@ -96,20 +98,93 @@ lg_status lgi_strategy_resolve(lgi_strategy_input *input, const lg_graph *graph,
     return LG_OK;
 }
 
+/* Parameters, states, gradients and optimizer tensors: bytes of the rank that has the most. */
+static int64_t persistent_bytes(const lgi_strategy_input *input)
+{
+    int64_t *bytes = NULL; /* by rank */
+    int64_t most = 0;
+    if (lgi_calloc(&bytes, (size_t)lg_graph_num_ranks(input->graph), sizeof *bytes) != LG_OK) {
+        return 0;
+    }
+    for (int value = 0; value < lg_graph_num_values(input->graph); value++) {
+        const lg_value_info *const info = lg_graph_value(input->graph, value);
+        bytes[info->rank] += info->is_persistent ? info->bytes : 0;
+        most = bytes[info->rank] > most ? bytes[info->rank] : most;
+    }
+    lgi_free(bytes);
+    return most;
+}
+
+lg_status lgi_fail_budget(const lgi_strategy_input *input, const char *what, int64_t num_bytes)
+{
+    const lg_graph *const graph = input->graph;
+    const int num_micro_batches = lg_graph_num_micro_batches(graph) / lg_graph_num_replicas(graph);
+    const int64_t kept = persistent_bytes(input);
+    const int64_t budget = input->opts.memory_bytes;
+    char hint[200];
+    if (kept > budget) {
+        (void)snprintf(hint, sizeof hint,
+                       "weights, gradients and optimizer alone take %lld, which only more pipeline "
+                       "ranks (now %d) divide",
+                       (long long)kept, lg_graph_num_pipeline_ranks(graph));
+    } else if (lg_graph_micro_batch_samples(graph, 0) > 1) {
+        (void)snprintf(hint, sizeof hint,
+                       "more micro-batches (now %d in each replica), a smaller batch or more "
+                       "pipeline ranks need less",
+                       num_micro_batches);
+    } else {
+        (void)snprintf(hint, sizeof hint,
+                       "micro-batches are of one sample already; fewer of them, or more pipeline "
+                       "ranks, need less");
+    }
+    return lgi_fail(LG_NOT_SUPPORTED, "%s needs %lld bytes on a rank, over the budget of %lld; %s",
+                    what, (long long)num_bytes, (long long)budget, hint);
+}
+
+static int64_t enough_bytes(const lgi_strategy_input *input)
+{
+    return input->opts.memory_bytes > 0 ? input->opts.memory_bytes : INT64_MAX;
+}
+
+lg_status lgi_strategy_place(lg_plan *plan, const lgi_strategy_input *input)
+{
+    return input->is_rough ? lgi_plan_place_roughly(plan, input->graph, enough_bytes(input))
+                           : lgi_plan_place(plan, input->graph);
+}
+
+lg_status lgi_strategy_fits(lg_plan *plan, const lgi_strategy_input *input, bool *out)
+{
+    *out = true;
+    if (input->opts.memory_bytes > 0) {
+        LG_TRY(lgi_plan_place_roughly(plan, input->graph, enough_bytes(input)));
+        *out = lgi_plan_peak_bytes(plan) <= input->opts.memory_bytes;
+    }
+    return LG_OK;
+}
+
 lg_status lg_plan_create(lg_plan **out, const char *strategy, const lg_graph *graph,
                          const lg_machine *machine, const lg_costs *costs,
                          const lg_strategy_opts *opts)
 {
+    lgi_strategy_input input;
     *out = NULL;
     const struct lgi_strategy *pipeline = NULL;
     const struct lgi_strategy *data = NULL;
-    LG_TRY(lgi_strategy_find(strategy, &pipeline, &data));
-    lgi_strategy_input input;
+    LG_TRY(lgi_strategy_find(strategy, &pipeline, &data)); /* an unknown name comes first */
     LG_TRY(lgi_strategy_resolve(&input, graph, machine, costs, opts));
+    return lgi_plan_create(out, strategy, &input);
+}
+
+lg_status lgi_plan_create(lg_plan **out, const char *strategy, const lgi_strategy_input *input)
+{
+    *out = NULL;
+    const struct lgi_strategy *pipeline = NULL;
+    const struct lgi_strategy *data = NULL;
     lg_plan *plan = NULL;
-    LG_TRY(data == NULL ? pipeline->create(&plan, &input)
-                        : lgi_compose(&plan, &input, strategy, pipeline, data));
-    const lg_status status = lg_plan_check(plan, graph, input.opts.memory_bytes);
+    LG_TRY(lgi_strategy_find(strategy, &pipeline, &data));
+    LG_TRY(data == NULL ? pipeline->create(&plan, input)
+                        : lgi_compose(&plan, input, strategy, pipeline, data));
+    const lg_status status = lg_plan_check(plan, input->graph, input->opts.memory_bytes);
     if (status != LG_OK) {
         lg_plan_destroy(plan);
         return status == LG_OUT_OF_MEMORY

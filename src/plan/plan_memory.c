@@ -44,9 +44,10 @@ typedef struct placer {
     int *summaries; /* storage of ends and starts */
     uint64_t *conflicts;
     size_t row_words;
-    int64_t pairs_left; /* that may still be looked at */
-    int *sequence;      /* block indices in the order of placing */
-    int *placed;        /* block indices by offset */
+    int64_t pairs_left;   /* that may still be looked at */
+    int64_t enough_bytes; /* with several ranks: a sweep that needs no more is left as it is */
+    int *sequence;        /* block indices in the order of placing */
+    int *placed;          /* block indices by offset */
     int64_t *best_offsets;
 } placer;
 
@@ -444,11 +445,12 @@ static lg_status place_blocks(placer *self, int64_t base_bytes, int64_t *out_pea
         LG_TRY(lgi_memory_sweep(self->blocks, self->num_blocks, self->order.stride, base_bytes,
                                 self->best_offsets, out_peak));
     }
-    if (!allow_matrix) {
+    if (!allow_matrix || (has_many_ranks && *out_peak <= self->enough_bytes)) {
         return LG_OK;
     }
     LG_TRY(alive_bytes(self, &goal));
-    if (*out_peak > base_bytes + goal) {
+    const bool is_hopeless = self->enough_bytes > 0 && base_bytes + goal > self->enough_bytes;
+    if (*out_peak > base_bytes + goal && !(has_many_ranks && is_hopeless)) {
         self->pairs_left -= num_pairs;
         LG_TRY(place_by_conflicts(self, base_bytes, goal, out_peak));
     }
@@ -553,9 +555,15 @@ static void make_chains(placer *self, int *next_in_chain)
 
 lg_status lgi_plan_place(lg_plan *plan, const lg_graph *graph)
 {
+    return lgi_plan_place_roughly(plan, graph, 0);
+}
+
+lg_status lgi_plan_place_roughly(lg_plan *plan, const lg_graph *graph, int64_t enough_bytes)
+{
     LG_TRY(fits_in_i64(graph));
     lg_status status = LG_OK;
-    placer self = {.plan = plan, .graph = graph, .pairs_left = MAX_MATRIX_PAIRS};
+    placer self = {
+        .plan = plan, .graph = graph, .pairs_left = MAX_MATRIX_PAIRS, .enough_bytes = enough_bytes};
     int *next_in_chain = NULL;
     const size_t num_values = (size_t)plan->num_values;
     LG_TRY_GOTO(lgi_groups_init(&self.groups, graph));

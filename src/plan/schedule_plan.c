@@ -318,8 +318,9 @@ static lg_status make_plan(lg_plan **out, const char *name, const lg_rank_schedu
     const int64_t peak = lgi_plan_peak_bytes(*out);
     if (input->opts.memory_bytes > 0 && peak > input->opts.memory_bytes) {
         LG_TRY_GOTO(lgi_fail(LG_NOT_SUPPORTED,
-                             "the plan of %s needs %lld bytes, over the budget of %lld", name,
-                             (long long)peak, (long long)input->opts.memory_bytes));
+                             "the plan of %s needs %lld bytes, over the budget of %lld; more "
+                             "micro-batches or more ranks need less",
+                             name, (long long)peak, (long long)input->opts.memory_bytes));
     }
     LG_TRY_GOTO(lg_plan_check(*out, input->graph, input->opts.memory_bytes));
 out:

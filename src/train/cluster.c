@@ -289,8 +289,8 @@ static lg_status check_schedule(const lg_rank_schedule *schedule, const lg_recip
 static lg_status fill(lg_cluster *cluster, const lg_recipe *recipe, const lg_cluster_opts *opts)
 {
     LG_TRY(check_schedule(opts->schedule, recipe));
-    LG_TRY(lgi_strdup(&cluster->strategy,
-                      opts->strategy != NULL ? opts->strategy : recipe->plan.strategy));
+    const char *const strategy = opts->strategy != NULL ? opts->strategy : recipe->plan.strategy;
+    LG_TRY(lgi_strdup(&cluster->strategy, opts->placed_for != NULL ? opts->placed_for : strategy));
     const int64_t num_pipeline =
         opts->schedule != NULL ? opts->schedule->num_ranks : recipe->ranks.pipeline;
     LG_TRY(find_machine(cluster, recipe, num_pipeline * recipe->ranks.replicas, opts));
@@ -306,6 +306,11 @@ static lg_status fill(lg_cluster *cluster, const lg_recipe *recipe, const lg_clu
         LG_TRY(make_recipe_model(cluster, recipe));
     }
     LG_TRY(make_graph(cluster, recipe, opts));
+    if (opts->placed_for != NULL) {
+        lgi_free(cluster->strategy);
+        cluster->strategy = NULL;
+        LG_TRY(lgi_strdup(&cluster->strategy, strategy));
+    }
     return find_costs(cluster, recipe, opts);
 }
 

@@ -45,10 +45,19 @@ same "compare ranks all" 4 "$(grep -cE '^ +[1-4]  [a-z0-9-]+ +[0-9.]+ ms' <<<"$o
 check "a picture of them" grep -q '<circle' scatter.svg
 out=$("$leapgrad" search --model resnet20 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=2 train.batch=4 train.micro_batches=2 --out found.json)
 same "search ranks what it tried" yes "$(grep -qE '^ +1  [a-z0-9+-]+ ' <<<"$out" && echo yes)"
-same "search says what cannot be beaten" yes "$(grep -q '^no plan is faster than' <<<"$out" && echo yes)"
+same "search says what cannot be beaten" yes "$(grep -q '^lower bound ' <<<"$out" && echo yes)"
+same "and what it gained" yes "$(grep -qE '^(No gain over|[0-9.]+ ms a step)' <<<"$out" && echo yes)"
+same "and the peaks of each rank" yes "$(grep -qE '^ +1 .* [0-9.]+ [0-9.]+ [KM]iB$' <<<"$out" && echo yes)"
 same "search saves its plan" yes "$([ -s found.json ] && echo yes)"
 out=$("$leapgrad" compare "${equal[@]}")
 contains "all by default, fastest first" "$(sed -n 2p <<<"$out")" '^ +1  zb-(h2|v) .* 24\.00 ms'
+contains "auto is among them" "$out" 'auto, placed as zb-'
+contains "no gain in plain words" "$out" '^No gain over zb-'
+contains "simulate prints the lower bound" "$("$leapgrad" simulate "${equal[@]}" plan.strategy=gpipe)" '^  bound +24\.00 ms: .* 37\.5 % longer'
+refused "a plan without its recipe" 2 "'plan.json' is a plan; of which graph" check plan.json
+refused "too little memory, and what helps" 4 "over the budget of 1073741824; more micro-batches \(now 2" simulate --model bert-12 \
+    --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 train.batch=256 train.micro_batches=2 plan.strategy=gpipe \
+    plan.memory_bytes=1GiB
 out=$("$leapgrad" simulate --equal-times ranks.pipeline=2 ranks.replicas=2 train.micro_batches=4 plan.strategy=1f1b+priority)
 contains "replicas" "$out" '^  ranks +4: 2 replicas x 2 pipeline ranks'
 

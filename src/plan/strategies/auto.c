@@ -89,15 +89,12 @@ static bool is_not_for_it(lg_status status)
 
 /* What the plan would need without a limit; 0 if it cannot be had at all. */
 static lg_status unlimited_peak(int64_t *out, const lgi_auto_try *what,
-                                const lgi_strategy_input *input, const lg_strategy_opts *opts)
+                                const lgi_strategy_input *input)
 {
-    lg_machine machine = *input->machine;
-    lg_strategy_opts unlimited = *opts;
+    lgi_strategy_input unlimited = *input;
     lg_plan *plan = NULL;
-    machine.memory_bytes = 0;
-    unlimited.memory_bytes = 0;
-    const lg_status status =
-        lg_plan_create(&plan, what->name, input->graph, &machine, input->costs, &unlimited);
+    unlimited.opts.memory_bytes = 0;
+    const lg_status status = lgi_plan_create(&plan, what->name, &unlimited);
     *out = status == LG_OK ? lgi_plan_peak_bytes(plan) : 0;
     lg_plan_destroy(plan);
     return is_not_for_it(status) ? LG_OK : status;
@@ -107,16 +104,16 @@ lg_status lgi_auto_make(lg_plan **out, double *step_ns, int64_t *peak_bytes, lg_
                         const lgi_auto_try *what, const lgi_strategy_input *input,
                         lgi_budget *budget)
 {
-    lg_strategy_opts opts = input->opts;
+    lgi_strategy_input rough = *input;
     lg_timeline timeline = {0};
-    opts.has_push = what->has_push;
+    rough.opts.has_push = what->has_push;
+    rough.is_rough = true;
     *peak_bytes = 0;
     *out = NULL;
-    const lg_status made =
-        lg_plan_create(out, what->name, input->graph, input->machine, input->costs, &opts);
+    const lg_status made = lgi_plan_create(out, what->name, &rough);
     if (is_not_for_it(made)) {
-        return made == LG_NOT_SUPPORTED && opts.memory_bytes > 0
-                   ? unlimited_peak(peak_bytes, what, input, &opts)
+        return made == LG_NOT_SUPPORTED && rough.opts.memory_bytes > 0
+                   ? unlimited_peak(peak_bytes, what, &rough)
                    : LG_OK;
     }
     LG_TRY(made);
@@ -196,10 +193,7 @@ lg_status lgi_auto_create(lg_plan **out, const lgi_strategy_input *input)
     LG_TRY(lg_plan_bound(&bound, input->graph, input->machine, input->costs));
     LG_TRY_GOTO(best_named(&plan, &step_ns, &least_bytes, input, &budget));
     if (plan == NULL) {
-        status = lgi_fail(LG_NOT_SUPPORTED,
-                          "no strategy has a plan for this graph within %lld bytes; the smallest "
-                          "needs %lld",
-                          (long long)input->opts.memory_bytes, (long long)least_bytes);
+        status = lgi_fail_budget(input, "the smallest plan of all strategies", least_bytes);
         goto out;
     }
     LG_TRY_GOTO(
@@ -208,6 +202,8 @@ lg_status lgi_auto_create(lg_plan **out, const lgi_strategy_input *input)
         lg_plan_destroy(plan);
         plan = better;
         better = NULL;
+    } else {
+        LG_TRY_GOTO(lgi_plan_place(plan, input->graph));
     }
     LG_TRY_GOTO(lgi_strdup(&name, "auto"));
     lgi_free(plan->strategy);

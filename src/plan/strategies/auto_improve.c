@@ -110,12 +110,7 @@ static bool is_over(const improver *self)
 /* Whether the work plan fits. Only asked for what is faster. */
 static lg_status fits(const improver *self, bool *out)
 {
-    *out = true;
-    if (self->input->opts.memory_bytes > 0) {
-        LG_TRY(lgi_plan_place(self->facts.work, self->facts.graph));
-        *out = lgi_plan_peak_bytes(self->facts.work) <= self->input->opts.memory_bytes;
-    }
-    return LG_OK;
+    return lgi_strategy_fits(self->facts.work, self->input, out);
 }
 
 /*

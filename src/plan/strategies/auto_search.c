@@ -29,7 +29,7 @@ lg_search_opts lg_search_opts_default(void)
                             .strategy = lg_strategy_opts_default(),
                             .num_replicas = 1,
                             .max_stages_per_rank = 4,
-                            .max_simulated_ops = 4000000};
+                            .max_simulated_ops = 16000000};
 }
 
 const char *lg_search_placement_name(lg_search_placement placement)
@@ -584,10 +584,33 @@ static void tell(lg_search_result *out)
     }
 }
 
+/* Those that were compared had their memory placed roughly; the one that is taken has it placed at leisure. */
+static lg_status place_best(searcher *s, problem *p)
+{
+    if (strcmp(p->plan->strategy, "auto") == 0) {
+        return LG_OK;
+    }
+    LG_TRY(lgi_plan_place(p->plan, p->graph));
+    for (size_t i = 0; i < s->num_entries; i++) {
+        lg_search_entry *const e = &s->entries[i];
+        if (e->fits && strcmp(e->strategy, p->entry.strategy) == 0 &&
+            e->placement == p->entry.placement && e->group_size == p->entry.group_size &&
+            e->num_replicas == p->entry.num_replicas && e->has_push == p->entry.has_push &&
+            e->num_micro_batches == p->entry.num_micro_batches &&
+            e->chunk_bytes == p->entry.chunk_bytes) {
+            e->peak_bytes = lgi_plan_peak_bytes(p->plan);
+            memcpy(e->rank_peak_bytes, p->plan->peak_bytes,
+                   (size_t)p->plan->num_ranks * sizeof *e->rank_peak_bytes);
+        }
+    }
+    return LG_OK;
+}
+
 static lg_status store(lg_search_result *out, searcher *s)
 {
     problem *const p = &s->kept[0];
     LG_TRY(lg_plan_bound(&out->bound, p->graph, s->machine, p->costs));
+    LG_TRY(place_best(s, p));
     qsort(s->entries, s->num_entries, sizeof *s->entries, compare_entries);
     out->stages = p->stages;
     out->graph = p->graph;
@@ -687,8 +710,10 @@ lg_status lg_search(lg_search_result *out, const lg_model *model, const lg_machi
     LG_TRY_GOTO(try_all(&s));
     if (s.num_kept == 0) {
         status = lgi_fail(LG_NOT_SUPPORTED,
-                          "search: no plan fits %lld bytes on each rank; the smallest needs %lld",
-                          (long long)memory_limit(&s), (long long)s.least_bytes);
+                          "search: no plan fits %lld bytes on each rank; the smallest needs %lld; "
+                          "more micro-batches (now %d), a smaller batch or more ranks need less",
+                          (long long)memory_limit(&s), (long long)s.least_bytes,
+                          s.opts.graph.num_micro_batches);
         goto out;
     }
     LG_TRY_GOTO(improve_all(&s));

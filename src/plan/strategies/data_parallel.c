@@ -458,14 +458,12 @@ static lg_status keep_better(const reducer *r, result *best, lg_plan *plan)
     const lgi_strategy_input *const input = r->units->input;
     result other = {.plan = plan, .fits = true};
     lg_status status = lgi_step_ns(input, plan, &other.step_ns);
-    if (status == LG_OK && input->opts.memory_bytes > 0) {
-        status = lgi_plan_place(plan, input->graph);
-        other.fits = status == LG_OK && lgi_plan_peak_bytes(plan) <= input->opts.memory_bytes;
+    const bool is_faster = best->plan == NULL || other.step_ns < best->step_ns * (1.0 - TIE_FRAC);
+    if (status == LG_OK && (is_faster || !best->fits)) {
+        status = lgi_strategy_fits(plan, input, &other.fits);
     }
-    const bool is_better =
-        status == LG_OK &&
-        (best->plan == NULL || (other.fits && !best->fits) ||
-         (other.fits == best->fits && other.step_ns < best->step_ns * (1.0 - TIE_FRAC)));
+    const bool is_better = status == LG_OK && (best->plan == NULL || (other.fits && !best->fits) ||
+                                               (is_faster && other.fits == best->fits));
     if (is_better) {
         lg_plan_destroy(best->plan);
         *best = other;
@@ -623,6 +621,9 @@ static lg_status search_k(reducer *r, const int *layers, int num_layers, result 
         const int tried = k < num_layers ? k : num_layers;
         LG_TRY(try_k(r, layers, tried, best, &is_better));
         best_k = is_better ? tried : best_k;
+        if (!best->fits) {
+            return LG_OK; /* what is put off is kept for longer: other k need no less */
+        }
     }
     for (int step = stride / 2; step > 0 && left > 0; step /= 2) {
         const int center = best_k;

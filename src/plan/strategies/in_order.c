@@ -100,12 +100,10 @@ lg_status lgi_in_order_create(lg_plan **out, const lgi_strategy_input *input)
     lg_plan *plan = NULL;
     *out = NULL;
     LG_TRY(lgi_in_order_lanes(&plan, input));
-    lg_status status = lgi_plan_place(plan, input->graph);
+    lg_status status = lgi_strategy_place(plan, input);
     if (status == LG_OK && input->opts.memory_bytes > 0 &&
         lgi_plan_peak_bytes(plan) > input->opts.memory_bytes) {
-        status = lgi_fail(
-            LG_NOT_SUPPORTED, "the in-order plan needs %lld bytes, over the budget of %lld",
-            (long long)lgi_plan_peak_bytes(plan), (long long)input->opts.memory_bytes);
+        status = lgi_fail_budget(input, "the in-order plan", lgi_plan_peak_bytes(plan));
     }
     if (status != LG_OK) {
         lg_plan_destroy(plan);

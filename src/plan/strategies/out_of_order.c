@@ -331,7 +331,7 @@ lg_status lgi_candidates_make(const lgi_candidates *candidates, int idx, lg_plan
     lg_plan *plan = NULL;
     *out = NULL;
     LG_TRY(make_lanes(candidates, &candidates->items[idx], &plan));
-    const lg_status status = lgi_plan_place(plan, candidates->input->graph);
+    const lg_status status = lgi_strategy_place(plan, candidates->input);
     if (status != LG_OK) {
         lg_plan_destroy(plan);
         return status;
@@ -418,7 +418,7 @@ static lg_status choose(const lgi_candidates *candidates, choice *c)
     return LG_OK;
 }
 
-lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input)
+static lg_status out_of_order_alone(lg_plan **out, const lgi_strategy_input *input)
 {
     lg_status status = LG_OK;
     lgi_candidates *candidates = NULL;
@@ -427,10 +427,8 @@ lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input
     LG_TRY(lgi_candidates_create(&candidates, input));
     LG_TRY_GOTO(choose(candidates, &c));
     if (c.best == NULL) {
-        status =
-            lgi_fail(LG_NOT_SUPPORTED,
-                     "no out-of-order plan fits the budget of %lld bytes; the smallest needs %lld",
-                     (long long)input->opts.memory_bytes, (long long)c.smallest_bytes);
+        status = lgi_fail_budget(input, "the smallest out-of-order plan that was found",
+                                 c.smallest_bytes);
         goto out;
     }
     LG_TRY_GOTO(name_plan(c.best));
@@ -440,4 +438,63 @@ out:
     lg_plan_destroy(c.best);
     lgi_candidates_destroy(candidates);
     return status;
+}
+
+/* --- several ranks ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * What the source does over ranks: gradients first, weight gradients in the waits, the first layers' last; and what does so with
+ * less memory or in a V.
+ */
+static const char *const over_ranks[] = {"fast-forward+reverse-first-k", "modulo+reverse-first-k",
+                                         "zb-h1+reverse-first-k", "zb-v+reverse-first-k",
+                                         "reverse-first-k"};
+
+/* Takes the place of *plan, if it has one, if it is faster. */
+static lg_status try_over_ranks(lg_plan **plan, double *step_ns, const char *name,
+                                const lgi_strategy_input *input)
+{
+    lg_plan *other = NULL;
+    double other_ns = 0.0;
+    const lg_status made = lgi_plan_create(&other, name, input);
+    if (made == LG_NOT_SUPPORTED || made == LG_INVALID_ARG) {
+        return LG_OK; /* another placement, or too large */
+    }
+    LG_TRY(made);
+    const lg_status status = lgi_step_ns(input, other, &other_ns);
+    if (status != LG_OK || (*plan != NULL && other_ns >= *step_ns * (1.0 - TIE_FRAC))) {
+        lg_plan_destroy(other);
+        return status;
+    }
+    lg_plan_destroy(*plan);
+    *plan = other;
+    *step_ns = other_ns;
+    return LG_OK;
+}
+
+lg_status lgi_out_of_order_create(lg_plan **out, const lgi_strategy_input *input)
+{
+    double step_ns = 0.0;
+    lg_plan *plan = NULL;
+    const lg_status own = out_of_order_alone(&plan, input);
+    *out = NULL;
+    if (own != LG_OK && own != LG_NOT_SUPPORTED) {
+        return own;
+    }
+    lg_status status = plan != NULL ? lgi_step_ns(input, plan, &step_ns) : LG_OK;
+    const bool has_ranks = lg_graph_num_ranks(input->graph) > 1 && input->opts.num_lanes <= 1;
+    for (size_t i = 0; i < sizeof over_ranks / sizeof over_ranks[0] && has_ranks && status == LG_OK;
+         i++) {
+        status = try_over_ranks(&plan, &step_ns, over_ranks[i], input);
+    }
+    if (status == LG_OK && plan == NULL) {
+        return out_of_order_alone(out, input); /* says why not */
+    }
+    status = status == LG_OK ? name_plan(plan) : status;
+    if (status != LG_OK) {
+        lg_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return LG_OK;
 }

@@ -9,7 +9,22 @@ typedef struct lgi_strategy_input {
     const lg_machine *machine;
     const lg_costs *costs;
     lg_strategy_opts opts; /* in range; memory_bytes 0: not limited */
+    bool is_rough;         /* one of many that are compared: memory is placed quickly */
 } lgi_strategy_input;
+
+/* lg_plan_create() for an input that is resolved. */
+LG_NODISCARD lg_status lgi_plan_create(lg_plan **out, const char *strategy,
+                                       const lgi_strategy_input *input);
+
+/* Places a strategy's plan: at leisure, or roughly. */
+LG_NODISCARD lg_status lgi_strategy_place(lg_plan *plan, const lgi_strategy_input *input);
+
+/* NOT_SUPPORTED: "`what` needs N bytes on a rank, over the budget of B", and what would need less. */
+LG_NODISCARD lg_status lgi_fail_budget(const lgi_strategy_input *input, const char *what,
+                                       int64_t num_bytes);
+
+/* Whether the plan, whose memory need not be placed yet, fits the budget; places it roughly if there is one. */
+LG_NODISCARD lg_status lgi_strategy_fits(lg_plan *plan, const lgi_strategy_input *input, bool *out);
 
 /* Fills in the input of a strategy; fails where options, machine and graph do not go together. */
 LG_NODISCARD lg_status lgi_strategy_resolve(lgi_strategy_input *input, const lg_graph *graph,

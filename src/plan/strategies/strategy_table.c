@@ -1,4 +1,5 @@
 /* The table of strategies, their names, and how two halves make a plan. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -132,8 +133,9 @@ static lg_status check_budget(const lg_plan *plan, const lgi_strategy_input *inp
                               const char *name)
 {
     if (input->opts.memory_bytes > 0 && lgi_plan_peak_bytes(plan) > input->opts.memory_bytes) {
-        LG_FAIL(LG_NOT_SUPPORTED, "the %s plan needs %lld bytes, over the budget of %lld", name,
-                (long long)lgi_plan_peak_bytes(plan), (long long)input->opts.memory_bytes);
+        char what[128];
+        (void)snprintf(what, sizeof what, "the %.100s plan", name);
+        return lgi_fail_budget(input, what, lgi_plan_peak_bytes(plan));
     }
     return LG_OK;
 }
@@ -162,7 +164,7 @@ lg_status lgi_compose(lg_plan **out, const lgi_strategy_input *input, const char
     LG_TRY_GOTO(lgi_calloc(&order, (size_t)units.num_units, sizeof *order));
     LG_TRY_GOTO(lgi_schedule_run(&schedule, &units, order, &num_order, NULL));
     LG_TRY_GOTO(data->reduce(&plan, &units, name, order, num_order));
-    LG_TRY_GOTO(lgi_plan_place(plan, input->graph));
+    LG_TRY_GOTO(lgi_strategy_place(plan, input));
     LG_TRY_GOTO(check_budget(plan, input, name));
     *out = plan;
     plan = NULL;
