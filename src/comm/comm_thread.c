@@ -31,7 +31,7 @@
 #define MAX_BUSY_POLL_NS UINT64_C(200000)
 #define MAX_IDLE_POLL_NS UINT64_C(20000000)
 #define POLL_PART 32 /* of the time since something happened */
-#define SPIN_NS UINT64_C(200000)
+#define SPIN_NS UINT64_C(50000)
 /* A driver that wants rounds of a transport that wakes by itself: only in case it waits for something else. */
 #define SOON_NS UINT64_C(1000000)
 

@@ -35,6 +35,9 @@
 #define OWN_SLEEP_NS UINT64_C(2000000000)
 /* Launchers end all processes as soon as one has ended: this long after a failure none does, so that each can say why. */
 #define LAST_WORDS_NS UINT64_C(700000000)
+/* A look at MPI that takes longer than this has moved data, so there may be more: it is asked again at once, this often. */
+#define MOVED_NS UINT64_C(1500)
+#define MAX_MOVES 64
 #define CONTROL_TAG 0
 
 typedef enum control_kind { CONTROL_SIGN = 1, CONTROL_FAILURE } control_kind;
@@ -68,8 +71,9 @@ typedef struct mpi_state {
     lgi_message **active; /* in the order of their start */
     size_t num_active;
     size_t active_capacity;
-    uint64_t tick_ns; /* the last one */
-    bool is_leaving;  /* said so, and is in the last barrier */
+    uint64_t tick_ns;   /* the last one */
+    unsigned num_moves; /* in a row */
+    bool is_leaving;    /* said so, and is in the last barrier */
     bool has_passed_barrier;
     bool is_silent; /* no more calls of MPI */
     uint64_t failed_ns;
@@ -328,14 +332,18 @@ static int mpi_progress(lg_comm *comm, bool *has_more)
     mpi_state *state = state_of(comm);
     const lgi_mpi_done *done = NULL;
     int error = 0;
+    const uint64_t start_ns = lgi_clock_ns();
     const int num_done = state->mpi->test(&done, &error);
+    const bool has_moved = lgi_clock_ns() - start_ns > MOVED_NS;
     if (num_done < 0) {
         fail_mpi(comm, "go on", error);
         return 1;
     }
+    int num_changes = 0; /* signs of life are none: they are no reason to look again soon */
     for (int i = 0; i < num_done && !lgi_comm_has_failed(comm); i++) {
         if (done[i].world == LGI_MPI_DATA) {
             end_piece(comm, &done[i]);
+            num_changes++;
         } else if (done[i].user == NULL) {
             state->has_passed_barrier = true;
         } else if (done[i].is_send) {
@@ -347,8 +355,9 @@ static int mpi_progress(lg_comm *comm, bool *has_more)
             }
         }
     }
-    *has_more = num_done > 0;
-    return num_done;
+    state->num_moves = has_moved && num_done == 0 ? state->num_moves + 1 : 0;
+    *has_more = num_done > 0 || (has_moved && state->num_moves % MAX_MOVES != 0);
+    return num_changes;
 }
 
 static bool mpi_is_busy(const lg_comm *comm)
