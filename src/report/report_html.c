@@ -16,6 +16,7 @@
 #include "report/picture.h"
 #include "report/record.h"
 #include "report/report_assets.h"
+#include "report/report_ranks.h"
 #include "report/report_rates.h"
 
 #define NS_PER_MS 1e6
@@ -166,6 +167,14 @@ static void add_plan_figures(lgi_text *out, const lg_record *run)
             (void)format_member(run, "lanes", lanes, sizeof lanes);
         }
         add_figure(out, "Strategy", text, "", note);
+    }
+    const double bubble = lg_record_number(run, "bubble_frac");
+    const double exposed = lg_record_number(run, "exposed_comm_frac");
+    if (isfinite(bubble) && isfinite(exposed)) {
+        (void)snprintf(text, sizeof text, "%.1f", 100.0 * bubble);
+        (void)snprintf(note, sizeof note, "exposed communication %.1f %% of the step",
+                       100.0 * exposed);
+        add_figure(out, "Bubble", text, "%", note);
     }
     const char *const hash = lg_record_text(run, "weights_hash");
     if (hash != NULL && hash[0] != '\0') {
@@ -462,14 +471,16 @@ static lg_status add_step(lgi_text *out, const lg_report_input *input)
     lgi_text_add(out, "<h2>One step<small>point at a box for its op and time; trace.json opens in "
                       "ui.perfetto.dev</small></h2>\n<div class=\"card scroll\">\n");
     LG_TRY_GOTO(lgi_timeline_svg(out, &picture, NULL, false));
-    lgi_text_add(out, "</div>\n<h2>Where the time and the memory go</h2>\n"
-                      "<section class=\"pair\">\n");
+    lgi_text_add(out, "</div>\n");
+    LG_TRY_GOTO(lgi_report_add_ranks(out, &picture));
+    lgi_text_add(out, "<h2>Where the time and the memory go</h2>\n<section class=\"pair\">\n");
     LG_TRY_GOTO(add_tables(out, &picture));
     lgi_text_add(out, "<div class=\"stack\">\n");
     for (int rank = 0; rank < input->plan->num_ranks; rank++) {
         LG_TRY_GOTO(add_memory_chart(out, &picture, rank));
     }
     lgi_text_add(out, "</div>\n</section>\n");
+    LG_TRY_GOTO(lgi_report_add_differences(out, &picture));
 out:
     lgi_picture_deinit(&picture);
     return status;
