@@ -12,6 +12,7 @@
 
 #include <signal.h>
 
+#include "leapgrad/comm.h"
 #include "leapgrad/recipe.h"
 #include "leapgrad/trainer.h"
 
@@ -31,6 +32,11 @@ typedef struct lg_job_opts {
     /** Leaves the data files alone, if the recipe says enough about them (text): the job can load and generate only. */
     bool without_data;
     const char *plan_path; /* runs this plan instead of the recipe's; NULL: as the recipe says */
+    /**
+     * Several ranks (ranks.pipeline times ranks.replicas): this rank's end. Every rank makes the job and calls its functions in the
+     * same order, as with lg_trainer_opts.comm. Borrowed: must outlive the job. NULL: one rank.
+     */
+    lg_comm *comm;
 } lg_job_opts;
 
 /** With data, the recipe's plan. */
@@ -126,7 +132,9 @@ LG_API LG_NODISCARD lg_status lg_job_generate(lg_job *job, const lg_generate_opt
 typedef struct lg_run_start {
     const char *directory;
     const lg_recipe *recipe;
-    lg_trainer_info trainer;
+    lg_trainer_info trainer; /* rank 0's */
+    int num_ranks;
+    const char *comm;   /* how the ranks reach each other (lg_comm_name()); NULL: one rank */
     int64_t first_step; /* > 0: resumed */
     int64_t num_steps;
     int64_t steps_per_epoch;
@@ -144,7 +152,7 @@ typedef struct lg_run_progress {
     double eta_s;         /* evaluations to come left aside */
 } lg_run_progress;
 
-/** All callbacks may be NULL; they come from the thread that called lg_run_train(). */
+/** All callbacks may be NULL; they come from the thread that called lg_run_train(), on rank 0 only. */
 typedef struct lg_run_listener {
     void *user;
     void (*on_start)(void *user, const lg_run_start *start);
@@ -160,12 +168,18 @@ typedef struct lg_run_opts {
     /**
      * Goes on with the run in the directory, from its last checkpoint (or from the beginning, if it did not get to one).
      * The recipe may differ in what does not change the bits: run, plan, generate, data.prefetch, files that were moved,
-     * exec.lanes, exec.threads, train.eval_every, checkpoint_every, log_every, and its length. Anything else is refused, by name.
+     * exec.lanes, exec.threads, all of ranks but replicas, train.eval_every, checkpoint_every, log_every, and its length. Anything
+     * else is refused, by name.
      */
     bool resume;
-    const volatile sig_atomic_t
-        *should_stop; /* becomes non-zero: stop after the step; NULL: never */
+    const volatile sig_atomic_t *
+        should_stop; /* becomes non-zero: stop after the step (several ranks: one or two later); NULL: never */
     lg_run_listener listener;
+    /**
+     * Several ranks: this rank's end; each of them calls lg_run_train() with its own. NULL: alone, or, if the recipe asks for several
+     * ranks, all of them as threads of this process.
+     */
+    lg_comm *comm;
 } lg_run_opts;
 
 /** No resuming, no callbacks. */
@@ -184,8 +198,14 @@ typedef struct lg_run_result {
     double samples_per_s;
     int64_t planned_peak_bytes;
     int64_t measured_peak_bytes;
-    double executor_overhead_frac; /* of a measured step: time in which no lane ran an op */
-    bool was_finished;             /* there was nothing left to do */
+    double
+        executor_overhead_frac; /* of a measured step: time in which no lane ran an op; NaN with several ranks */
+    bool was_finished; /* there was nothing left to do */
+    /* Several ranks, of a measured step: means over the ranks, and the sum of what they sent. Peaks are the largest of the ranks'. */
+    int num_ranks;
+    double bubble_frac;
+    double exposed_comm_frac;
+    int64_t bytes_sent; /* -1: not known */
 } lg_run_result;
 
 LG_API void lg_run_result_deinit(lg_run_result *result);
@@ -200,10 +220,28 @@ LG_API void lg_run_result_deinit(lg_run_result *result);
  * @param opts    NULL for the defaults.
  * @param result  May be NULL; lg_run_result_deinit(). Filled in with what is known on INTERRUPTED, too.
  * @return INTERRUPTED if it was stopped, with the checkpoint written; INVALID_ARG if loss or weights are no longer finite,
- *         naming step and last good checkpoint; IO; what lg_job_create() returns.
+ *         naming step and last good checkpoint; IO; what lg_job_create() returns. Several ranks: COMM or TIMEOUT if one of them is
+ *         gone or stuck, naming it and what it last did; the failure of another rank as its own, with the rank in front.
  */
 LG_API LG_NODISCARD lg_status lg_run_train(const lg_recipe *recipe, const lg_run_opts *opts,
                                            lg_run_result *result);
+
+/**
+ * For what each rank does by itself before a run, such as reading the recipe: all of them call it with their own outcome. OK if all are
+ * fine; else its own failure, or that of the first rank that failed, named in the message. NULL: returns `own`.
+ */
+LG_API LG_NODISCARD lg_status lg_run_settle(lg_comm *comm, lg_status own);
+
+/**
+ * Runs `work` as `num_ranks` threads of this process, each with its end of a communicator: rank 0 on the caller's thread. What
+ * lg_run_train() does for a recipe of several ranks.
+ *
+ * @param work  Does not destroy the communicator.
+ * @return Rank 0's outcome, or, if that is fine, the first one's that is not.
+ */
+LG_API LG_NODISCARD lg_status lg_run_local_ranks(int num_ranks, double timeout_s,
+                                                 lg_status (*work)(lg_comm *comm, void *user),
+                                                 void *user);
 
 /** A measured timeline, as a run stores it (timeline.json): ops go by name. */
 LG_API LG_NODISCARD lg_status lg_timeline_save(const lg_timeline *timeline, const lg_graph *graph,

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "leapgrad/models.h"
 #include "train/cluster_costs.h"
+#include "train/cluster_place.h"
 #include "train/run_data.h"
 
 /* Stages of a rank where a strategy wants several and the recipe does not say how many. */
@@ -218,6 +219,20 @@ static lg_status place(lg_cluster *cluster, const lg_recipe *recipe,
                ? place_balanced(cluster, graph_opts, (int)num_ranks, (int)num_stages, order)
                : lg_stages_contiguous(&cluster->stages, cluster->model, (int)num_ranks,
                                       (int)num_stages, order);
+}
+
+lg_status lgi_place_recipe(lg_stages *out, lg_model *model, const lg_machine *machine,
+                           const lg_recipe *recipe)
+{
+    const lg_cluster_opts opts = lg_cluster_opts_default();
+    lg_graph_opts graph_opts = lg_graph_opts_default();
+    lg_cluster cluster = {.model = model, .machine = *machine, .strategy = recipe->plan.strategy};
+    graph_opts.num_micro_batches = (int)recipe->train.micro_batches;
+    graph_opts.num_samples = recipe->train.batch / recipe->ranks.replicas;
+    memset(out, 0, sizeof *out);
+    const lg_status status = place(&cluster, recipe, &graph_opts, &opts);
+    *out = cluster.stages;
+    return status;
 }
 
 /* --- graph -------------------------------------------------------------------------------------------------------------- */

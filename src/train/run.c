@@ -1,11 +1,14 @@
 /*
- * A run: prepare (data, model, trainer; the directory last, so that a recipe that does not work leaves an earlier run
- * alone), steps with what is due after them, and the end.
+ * A run: prepare (run_prepare.c), steps with what is due after them, and the end.
  *
  *   after step n:  loss finite? -> metrics -> evaluation -> checkpoint
  *   at the end:    checkpoint -> test -> sample -> timelines, report, run.json
  *
  * A stop comes between two steps (or in an evaluation, which is then done again when the run goes on).
+ *
+ * Several ranks: all do the same steps, evaluations and checkpoints, which follow from recipe and step number. Only rank 0 looks at
+ * results, one step late, writes and talks; where it finds that training must not go on, it says so (run_ranks.h). Before what
+ * needs all ranks (evaluation, checkpoint, the end) its results are complete, and the ranks settle.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -31,157 +34,17 @@ lg_run_opts lg_run_opts_default(void)
     return opts;
 }
 
-static bool should_stop(const lgi_run *run)
-{
-    return run->opts.should_stop != NULL && *run->opts.should_stop != 0;
-}
-
-static void say(const lgi_run *run, const char *format, ...) LG_PRINTF(2, 3);
-
-static void say(const lgi_run *run, const char *format, ...)
+void lgi_run_say(const lgi_run *run, const char *format, ...)
 {
     char text[1024];
     va_list args;
-    if (run->opts.listener.on_message == NULL) {
+    if (run->opts.listener.on_message == NULL || !lgi_ranks_is_first(&run->ranks)) {
         return;
     }
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     run->opts.listener.on_message(run->opts.listener.user, text);
-}
-
-/* --- preparing ----------------------------------------------------------------------------------------------------- */
-
-/* What a checkpoint says before a job is made from it. */
-struct origin {
-    lg_checkpoint *checkpoint; /* NULL: from the beginning */
-    lgi_resume_facts facts;
-    lgi_recipe_changes changes;
-    char *plan_path;
-    char *costs_path;
-    bool was_finished;
-};
-
-static void origin_deinit(struct origin *origin)
-{
-    lg_checkpoint_close(origin->checkpoint);
-    lgi_free(origin->plan_path);
-    lgi_free(origin->costs_path);
-}
-
-static lg_status look_at_record(const lgi_run *run, struct origin *origin)
-{
-    char *path = NULL;
-    lg_record *record = NULL;
-    LG_TRY(lgi_run_dir_file(&path, &run->dir, LGI_RUN_JSON));
-    const lg_status status = lg_record_load(&record, path);
-    lgi_free(path);
-    LG_TRY(status);
-    const char *const state = lg_record_text(record, "state");
-    origin->was_finished = state != NULL && strcmp(state, "finished") == 0;
-    lg_record_destroy(record);
-    return LG_OK;
-}
-
-/* Opens the last checkpoint of the run and decides what of its plan is used again. */
-static lg_status find_origin(lgi_run *run, struct origin *origin)
-{
-    lg_status status = LG_OK;
-    char *root = NULL;
-    LG_TRY(look_at_record(run, origin));
-    LG_TRY_GOTO(lgi_run_dir_file(&root, &run->dir, LGI_RUN_CHECKPOINTS));
-    if (!lg_checkpoint_exists(root)) {
-        goto out;
-    }
-    LG_TRY_GOTO(lg_checkpoint_open(&origin->checkpoint, root));
-    const lg_checkpoint_info *const about = lg_checkpoint_about(origin->checkpoint);
-    LG_TRY_GOTO(lgi_resume_compare(&origin->changes, about->recipe_json, run->recipe_json));
-    LG_TRY_GOTO(lgi_resume_facts_parse(&origin->facts, about->extra_json));
-    if (!origin->changes.has_plan_changes && lgi_run_dir_has(&run->dir, LGI_RUN_PLAN) &&
-        lgi_run_dir_has(&run->dir, LGI_RUN_COSTS)) {
-        LG_TRY_GOTO(lgi_run_dir_file(&origin->plan_path, &run->dir, LGI_RUN_PLAN));
-        LG_TRY_GOTO(lgi_run_dir_file(&origin->costs_path, &run->dir, LGI_RUN_COSTS));
-    }
-out:
-    lgi_free(root);
-    return status;
-}
-
-/* Makes the job; with the plan that the run had, where that still fits, else with a new one. */
-static lg_status create_job(lgi_run *run, const struct origin *origin)
-{
-    lgi_job_overrides overrides = {.plan_path = origin->plan_path,
-                                   .costs_path = origin->costs_path};
-    if (origin->plan_path != NULL && lgi_job_create(&run->job, run->recipe, &overrides) == LG_OK) {
-        return LG_OK;
-    }
-    overrides.plan_path = NULL;
-    overrides.costs_path = NULL;
-    return lgi_job_create(&run->job, run->recipe, &overrides);
-}
-
-static lg_status load_origin(lgi_run *run, const struct origin *origin)
-{
-    if (origin->checkpoint == NULL) {
-        say(run, "no checkpoint yet in %s: from the beginning", run->dir.path);
-        return LG_OK;
-    }
-    LG_TRY(lgi_resume_check(&origin->facts, run->job));
-    const int num_cores = lgi_resume_facts_of(run->job).num_cores;
-    if (origin->facts.num_cores > 0 && origin->facts.num_cores != num_cores) {
-        say(run,
-            "the run was on a machine of %d cores, this one has %d: some sums may round otherwise",
-            origin->facts.num_cores, num_cores);
-    }
-    LG_TRY(lg_trainer_load(run->job->trainer, origin->checkpoint, false));
-    run->first_step = lg_trainer_next_step(run->job->trainer);
-    LG_TRY(lgi_run_end_by_iterations(run));
-    run->last_checkpoint_step = run->first_step;
-    if (run->first_step > run->num_steps) {
-        LG_FAIL(LG_INVALID_ARG,
-                "the run in '%s' has done %" PRId64 " steps, the recipe asks for %" PRId64,
-                run->dir.path, run->first_step, run->num_steps);
-    }
-    if (origin->changes.has_length_changes && run->recipe->optim.schedule != LG_SCHEDULE_CONSTANT) {
-        say(run, "another length: from here on the %s schedule is that of %" PRId64 " steps",
-            lg_schedule_name(run->recipe->optim.schedule), run->num_steps);
-    }
-    return LG_OK;
-}
-
-static lg_status prepare(lgi_run *run, bool *out_was_finished)
-{
-    lg_status status = LG_OK;
-    struct origin origin;
-    memset(&origin, 0, sizeof origin);
-    LG_TRY(lg_recipe_check(run->recipe));
-    LG_TRY(lg_recipe_to_json(run->recipe, &run->recipe_json));
-    LG_TRY(lg_recipe_to_yaml(run->recipe, &run->recipe_yaml));
-    LG_TRY(lgi_run_dir_init(&run->dir, run->recipe, run->opts.resume));
-    if (run->opts.resume) {
-        LG_TRY_GOTO(lgi_run_dir_claim(&run->dir, true));
-        LG_TRY_GOTO(find_origin(run, &origin));
-    }
-    LG_TRY_GOTO(create_job(run, &origin));
-    run->num_steps = run->job->num_steps;
-    const lgi_resume_facts facts = lgi_resume_facts_of(run->job);
-    LG_TRY_GOTO(lgi_resume_facts_format(&run->extra_json, &facts));
-    LG_TRY_GOTO(lgi_run_measure_init(&run->measure, run->first_step, run->num_steps));
-    if (run->opts.resume) {
-        LG_TRY_GOTO(load_origin(run, &origin));
-        lgi_run_measure_deinit(&run->measure);
-        LG_TRY_GOTO(lgi_run_measure_init(&run->measure, run->first_step, run->num_steps));
-    } else {
-        LG_TRY_GOTO(lgi_run_dir_claim(&run->dir, false));
-        if (run->dir.was_moved) {
-            say(run, "the run that was in %s is now in %s.previous", run->dir.path, run->dir.path);
-        }
-    }
-    *out_was_finished = origin.was_finished && run->first_step == run->num_steps;
-out:
-    origin_deinit(&origin);
-    return status;
 }
 
 static lg_status open_metrics(lgi_run *run)
@@ -196,16 +59,22 @@ static lg_status open_metrics(lgi_run *run)
 
 static lg_status save_start(lgi_run *run)
 {
-    LG_TRY(lgi_run_save_start(run));
-    return open_metrics(run);
+    lg_status status = lgi_run_save_start(run);
+    if (status == LG_OK && lgi_ranks_is_first(&run->ranks)) {
+        status = open_metrics(run);
+    }
+    return lgi_ranks_settle(&run->ranks, status);
 }
 
 static void tell_start(const lgi_run *run)
 {
-    if (run->opts.listener.on_start == NULL) {
+    if (run->opts.listener.on_start == NULL || !lgi_ranks_is_first(&run->ranks)) {
         return;
     }
-    const lg_run_start start = {.directory = run->dir.path,
+    const lg_run_start start = {.num_ranks = run->ranks.num_ranks,
+                                .comm =
+                                    run->ranks.comm != NULL ? lg_comm_name(run->ranks.comm) : NULL,
+                                .directory = run->dir.path,
                                 .recipe = run->recipe,
                                 .trainer = lg_trainer_about(run->job->trainer),
                                 .first_step = run->first_step,
@@ -241,9 +110,10 @@ static bool is_evaluation_due(const lgi_run *run, int64_t step)
 static lg_status evaluate(lgi_run *run, lg_data_part part)
 {
     lg_evaluation evaluation;
-    LG_TRY(lgi_job_evaluate(run->job, part, run->opts.should_stop, &evaluation));
+    lg_status status = LG_OK;
+    LG_TRY(lgi_job_evaluate(run->job, part, &evaluation));
     if (evaluation.step != run->first_step || !run->is_logged[part]) {
-        LG_TRY(lgi_run_log_evaluation(run, &evaluation));
+        status = lgi_run_log_evaluation(run, &evaluation);
     }
     if (part == LG_PART_TEST) {
         run->test = evaluation;
@@ -252,7 +122,8 @@ static lg_status evaluate(lgi_run *run, lg_data_part part)
         run->validation = evaluation;
         run->has_validation = true;
     }
-    if (run->opts.listener.on_evaluation != NULL) {
+    LG_TRY(lgi_ranks_settle(&run->ranks, status));
+    if (run->opts.listener.on_evaluation != NULL && lgi_ranks_is_first(&run->ranks)) {
         run->opts.listener.on_evaluation(run->opts.listener.user, &evaluation);
     }
     return LG_OK;
@@ -279,22 +150,24 @@ static lg_status save_checkpoint(lgi_run *run)
     if (run->last_checkpoint_step == step) {
         return LG_OK;
     }
-    if (lgi_job_check_weights(run->job) != LG_OK) {
+    const lg_status check = lgi_job_check_weights(run->job);
+    if (check == LG_INVALID_ARG) {
         (void)snprintf(what, sizeof what, "after step %" PRId64 " the weights are not finite: %s",
                        step, lg_last_error());
         return fail_not_finite(run, what);
     }
+    LG_TRY(check);
     LG_TRY(lgi_run_dir_file(&root, &run->dir, LGI_RUN_CHECKPOINTS));
     const lg_status status = lg_trainer_save(run->job->trainer, root, run->recipe_json,
                                              run->extra_json, NUM_KEPT_CHECKPOINTS);
     lgi_free(root);
-    LG_TRY(status);
+    LG_TRY(lgi_ranks_settle(&run->ranks, status));
     run->last_checkpoint_step = step;
     return LG_OK;
 }
 
 /* Finds out what the metrics have of the step that the run goes on from. */
-static lg_status recall_metrics(lgi_run *run)
+static lg_status load_metrics(lgi_run *run)
 {
     char key[64];
     char *path = NULL;
@@ -319,6 +192,13 @@ static lg_status recall_metrics(lgi_run *run)
     return LG_OK;
 }
 
+static lg_status recall_metrics(lgi_run *run)
+{
+    const lg_status status = lgi_ranks_is_first(&run->ranks) ? load_metrics(run) : LG_OK;
+    LG_TRY(lgi_ranks_settle(&run->ranks, status));
+    return lgi_ranks_tell(&run->ranks, run->is_logged, sizeof run->is_logged);
+}
+
 /* --- steps --------------------------------------------------------------------------------------------------------- */
 
 static lg_run_progress progress_of(const lgi_run *run, const lg_step_result *result,
@@ -340,53 +220,135 @@ static lg_run_progress progress_of(const lgi_run *run, const lg_step_result *res
     return progress;
 }
 
-static lg_status train_step(lgi_run *run)
+static bool is_logged(const lgi_run *run, int64_t done)
 {
-    const lg_batch *batch = NULL;
-    lg_step_result result;
+    return done % run->recipe->train.log_every == 0 || done == 1 || done == run->num_steps;
+}
+
+/* What follows from a step's result; with gradient statistics on all ranks, else on rank 0 only. */
+static lg_status look_at_result(lgi_run *run, const lgi_made_step *made)
+{
+    const lg_step_result *const result = &made->result;
     char what[128];
-    const uint64_t start_ns = lgi_clock_ns();
-    lgi_run_measure_begin(&run->measure, run->job->trainer,
-                          lg_trainer_next_step(run->job->trainer));
-    LG_TRY(lgi_job_next_batch(run->job, &batch));
-    LG_TRY(lgi_job_train_batch(run->job, batch, &result));
-    const uint64_t total_ns = lgi_clock_ns() - start_ns;
-    LG_TRY(lgi_run_end_by_iterations(run));
-    run->num_skipped = result.was_skipped ? run->num_skipped + 1 : 0;
-    if (result.was_skipped && run->num_skipped <= MAX_SKIPPED) {
-        say(run, "step %" PRId64 ": a gradient is not finite, nothing was updated",
-            result.step + 1);
+    run->num_skipped = result->was_skipped ? run->num_skipped + 1 : 0;
+    if (result->was_skipped && run->num_skipped <= MAX_SKIPPED) {
+        lgi_run_say(run, "step %" PRId64 ": a gradient is not finite, nothing was updated",
+                    result->step + 1);
         return LG_OK;
     }
-    run->loss = result.loss;
-    if (result.was_skipped) {
+    run->loss = result->loss;
+    if (result->was_skipped) {
         (void)snprintf(what, sizeof what, "%d steps in a row were skipped", run->num_skipped);
         return fail_not_finite(run, what);
     }
-    if (!isfinite(result.loss)) {
-        (void)snprintf(what, sizeof what, "step %" PRId64 ": the loss is %s", result.step + 1,
-                       isnan(result.loss) ? "nan" : "infinite");
+    if (!isfinite(result->loss)) {
+        (void)snprintf(what, sizeof what, "step %" PRId64 ": the loss is %s", result->step + 1,
+                       isnan(result->loss) ? "nan" : "infinite");
         return fail_not_finite(run, what);
     }
-    LG_TRY(lgi_run_measure_end(
-        &run->measure, run->job->trainer, &result, batch->num_samples, total_ns,
-        batch->num_samples == lg_loader_max_samples(run->job->data.train_loader)));
-    lg_run_progress progress = progress_of(run, &result, total_ns);
-    const bool is_logged = progress.step % run->recipe->train.log_every == 0 ||
-                           progress.step == 1 || progress.step == run->num_steps;
-    if (is_logged) {
+    lgi_run_measure_end(&run->measure, result, made->num_samples, made->total_ns, made->is_full);
+    lg_run_progress progress = progress_of(run, result, made->total_ns);
+    if (is_logged(run, progress.step)) {
         LG_TRY(lgi_run_median_lr(run, &progress.lr));
-        LG_TRY(lgi_run_log_step(run, &result, &progress));
+        LG_TRY(lgi_run_log_step(run, result, &progress));
     }
-    if (run->opts.listener.on_step != NULL) {
+    if (run->opts.listener.on_step != NULL && lgi_ranks_is_first(&run->ranks)) {
         run->opts.listener.on_step(run->opts.listener.user, &progress);
     }
     return LG_OK;
 }
 
-static lg_status train_steps(lgi_run *run)
+/* Looks at the results of all steps before `end` that nobody looked at. */
+static lg_status look_at_results(lgi_run *run, int64_t end)
+{
+    while (run->num_made > 0 && run->made[0].step < end) {
+        lgi_made_step made = run->made[0];
+        run->made[0] = run->made[1];
+        run->num_made--;
+        if (!made.has_result && lgi_ranks_is_first(&run->ranks)) {
+            LG_TRY(lg_trainer_result(run->job->trainer, made.step, &made.result));
+            made.has_result = true;
+        }
+        if (made.has_result) {
+            LG_TRY(look_at_result(run, &made));
+        }
+    }
+    return LG_OK;
+}
+
+/*
+ * Whether all ranks look at the result at once: alone it is there; and rates are those of the last step, which takes all ranks to
+ * read.
+ */
+static bool needs_result(const lgi_run *run, int64_t done)
+{
+    return run->ranks.comm == NULL ||
+           (lg_trainer_has_rates(run->job->trainer) &&
+            (is_logged(run, done) || run->recipe->optim.total_iterations > 0.0));
+}
+
+static lg_status make_step(lgi_run *run)
+{
+    const lg_batch *batch = NULL;
+    lgi_made_step *const made = &run->made[run->num_made];
+    const uint64_t start_ns = lgi_clock_ns();
+    made->step = lg_trainer_next_step(run->job->trainer);
+    made->has_result = needs_result(run, made->step + 1);
+    lgi_run_measure_begin(&run->measure, run->job->trainer, made->step);
+    LG_TRY(lgi_job_next_batch(run->job, &batch));
+    LG_TRY(lgi_job_train_batch(run->job, batch, made->has_result ? &made->result : NULL));
+    made->num_samples = batch->num_samples;
+    made->is_full = batch->num_samples == lg_loader_max_samples(run->job->data.train_loader);
+    made->total_ns = lgi_clock_ns() - start_ns;
+    run->num_made++;
+    LG_TRY(lgi_run_measure_record(&run->measure, run->job->trainer, made->step, made->is_full));
+    return lgi_run_end_by_iterations(run);
+}
+
+/* Evaluation and checkpoint after `step` steps. */
+static lg_status do_what_is_due(lgi_run *run, int64_t step)
 {
     const int64_t checkpoint_every = run->recipe->train.checkpoint_every;
+    if (is_evaluation_due(run, step)) {
+        LG_TRY(evaluate(run, training_part(run)));
+    }
+    if (checkpoint_every > 0 && step % checkpoint_every == 0) {
+        LG_TRY(save_checkpoint(run));
+    }
+    return LG_OK;
+}
+
+static bool is_due(const lgi_run *run, int64_t step)
+{
+    const int64_t checkpoint_every = run->recipe->train.checkpoint_every;
+    return is_evaluation_due(run, step) || step == run->num_steps ||
+           (checkpoint_every > 0 && step % checkpoint_every == 0);
+}
+
+/* A failure that the other ranks do not know of yet, and must hear of between two steps. */
+struct late {
+    lg_status status;
+    char message[1024];
+};
+
+static void keep_late(struct late *late, lg_status status)
+{
+    if (late->status == LG_OK && status != LG_OK) {
+        late->status = status;
+        (void)snprintf(late->message, sizeof late->message, "%s", lg_last_error());
+    }
+}
+
+static lg_status settle_late(lgi_run *run, const struct late *late)
+{
+    return lgi_ranks_settle(
+        &run->ranks, late->status != LG_OK ? lgi_fail_copy(late->status, late->message) : LG_OK);
+}
+
+static lg_status train_steps(lgi_run *run)
+{
+    struct late late = {.status = LG_OK};
+    lgi_word word = LGI_WORD_GO_ON;
     if (run->first_step > 0) {
         LG_TRY(recall_metrics(run));
         if (is_evaluation_due(run, run->first_step) && !run->is_logged[training_part(run)]) {
@@ -394,17 +356,23 @@ static lg_status train_steps(lgi_run *run)
         }
     }
     while (lg_trainer_next_step(run->job->trainer) < run->num_steps) {
-        if (should_stop(run)) {
-            LG_FAIL(LG_INTERRUPTED, "stopped");
+        LG_TRY(lgi_ranks_next_round(&run->ranks, late.status != LG_OK, &word));
+        if (word != LGI_WORD_GO_ON) {
+            break;
         }
-        LG_TRY(train_step(run));
+        LG_TRY(lgi_ranks_fail(&run->ranks, make_step(run)));
         const int64_t step = lg_trainer_next_step(run->job->trainer);
-        if (is_evaluation_due(run, step)) {
-            LG_TRY(evaluate(run, training_part(run)));
+        const bool is_now = needs_result(run, step) || is_due(run, step);
+        keep_late(&late, look_at_results(run, is_now ? step : step - 1));
+        if (is_due(run, step)) {
+            LG_TRY(settle_late(run, &late));
+            LG_TRY(do_what_is_due(run, step));
         }
-        if (checkpoint_every > 0 && step % checkpoint_every == 0) {
-            LG_TRY(save_checkpoint(run));
-        }
+    }
+    keep_late(&late, look_at_results(run, INT64_MAX));
+    LG_TRY(settle_late(run, &late));
+    if (word == LGI_WORD_STOP) {
+        LG_FAIL(LG_INTERRUPTED, "stopped");
     }
     return LG_OK;
 }
@@ -412,18 +380,24 @@ static lg_status train_steps(lgi_run *run)
 /* --- the end ------------------------------------------------------------------------------------------------------- */
 
 struct sample {
-    const lgi_run *run;
+    lgi_run *run;
     char *text;
     size_t num_bytes, capacity;
     lg_status status;
+    bool is_stopped;
 };
 
 static bool keep_byte(void *user, unsigned char byte)
 {
     struct sample *const sample = user;
+    lgi_word word = LGI_WORD_GO_ON;
     sample->status =
         lgi_grow(&sample->text, &sample->capacity, sample->num_bytes + 1, sizeof *sample->text);
-    if (sample->status != LG_OK || should_stop(sample->run)) {
+    if (sample->status == LG_OK) {
+        sample->status = lgi_ranks_next_round(&sample->run->ranks, false, &word);
+    }
+    sample->is_stopped = word != LGI_WORD_GO_ON;
+    if (sample->status != LG_OK || sample->is_stopped) {
         return false;
     }
     sample->text[sample->num_bytes++] = (char)byte;
@@ -446,12 +420,15 @@ static lg_status write_sample(lgi_run *run)
     memcpy(sample.text, opts.prompt, prompt_bytes);
     sample.num_bytes = prompt_bytes;
     LG_TRY_GOTO(lg_job_generate(run->job, &opts, keep_byte, &sample));
-    LG_TRY_GOTO(sample.status);
-    if (should_stop(run)) {
+    LG_TRY_GOTO(lgi_ranks_fail(&run->ranks, sample.status));
+    if (sample.is_stopped) {
         LG_TRY_GOTO(lgi_fail(LG_INTERRUPTED, "stopped"));
     }
-    LG_TRY_GOTO(lgi_file_write(path, sample.text, sample.num_bytes));
-    if (run->opts.listener.on_sample != NULL) {
+    if (lgi_ranks_is_first(&run->ranks)) {
+        status = lgi_file_write(path, sample.text, sample.num_bytes);
+    }
+    LG_TRY_GOTO(lgi_ranks_settle(&run->ranks, status));
+    if (run->opts.listener.on_sample != NULL && lgi_ranks_is_first(&run->ranks)) {
         run->opts.listener.on_sample(run->opts.listener.user, sample.text, sample.num_bytes);
     }
 out:
@@ -475,6 +452,23 @@ static lg_status train_to_the_end(lgi_run *run)
     return status;
 }
 
+/* Where others are gone or stuck: what this rank was at, behind the message. */
+static void add_place(const lgi_run *run, lg_status outcome, char *message, size_t num_bytes)
+{
+    const size_t used = strlen(message);
+    if (run->ranks.comm == NULL || (outcome != LG_COMM && outcome != LG_TIMEOUT)) {
+        return;
+    }
+    const lgi_activity activity = lgi_comm_told(run->ranks.comm, run->ranks.rank, NULL);
+    char waiting[64] = "";
+    if (activity.waits_for_rank >= 0) {
+        (void)snprintf(waiting, sizeof waiting, ", waiting for rank %d", activity.waits_for_rank);
+    }
+    (void)snprintf(message + used, num_bytes - used, "; rank %d was at step %" PRId64 "%s%s%s",
+                   run->ranks.rank, activity.step, activity.text[0] != '\0' ? ", " : "",
+                   activity.text, waiting);
+}
+
 /* Writes down how it ended. The outcome stays what it was, unless a good end could not be written. */
 static lg_status conclude(lgi_run *run, lg_status outcome)
 {
@@ -489,6 +483,7 @@ static lg_status conclude(lgi_run *run, lg_status outcome)
         return lgi_fail(LG_INTERRUPTED, "stopped after step %" PRId64 " of %" PRId64,
                         lg_trainer_next_step(run->job->trainer), run->num_steps);
     }
+    add_place(run, outcome, message, sizeof message);
     if (outcome != LG_OK) {
         /* That it could not be written down is not what people need to hear of. */
         const lg_status written = lgi_run_save_record(run, "failed", message);
@@ -501,7 +496,6 @@ static lg_status conclude(lgi_run *run, lg_status outcome)
 static lg_status fill_result(lg_run_result *result, lgi_run *run)
 {
     const lg_trainer_info info = lg_trainer_about(run->job->trainer);
-    const lg_timeline *const measured = lgi_run_measure_timeline(&run->measure);
     LG_TRY(lgi_strdup(&result->directory, run->dir.path));
     result->num_steps = lg_trainer_next_step(run->job->trainer);
     result->loss = run->loss;
@@ -510,9 +504,14 @@ static lg_status fill_result(lg_run_result *result, lgi_run *run)
     result->step_ms_median = lgi_run_measure_median_ms(&run->measure);
     result->predicted_step_ms = info.predicted_step_ns * 1e-6;
     result->samples_per_s = lgi_run_measure_samples_per_s(&run->measure);
-    result->planned_peak_bytes = info.planned_peak_bytes;
-    result->measured_peak_bytes = info.measured_peak_bytes;
-    result->executor_overhead_frac = measured != NULL ? lgi_timeline_overhead_frac(measured) : NAN;
+    LG_TRY(lgi_run_sum_peaks(run));
+    result->planned_peak_bytes = run->sum.planned_peak_bytes;
+    result->measured_peak_bytes = run->sum.measured_peak_bytes;
+    result->executor_overhead_frac = lgi_run_overhead_frac(run);
+    result->num_ranks = run->ranks.num_ranks;
+    result->bubble_frac = run->sum.bubble_frac;
+    result->exposed_comm_frac = run->sum.exposed_comm_frac;
+    result->bytes_sent = run->sum.bytes_sent;
     return lg_trainer_weights_hash(run->job->trainer, result->weights_hash);
 }
 
@@ -525,15 +524,17 @@ void lg_run_result_deinit(lg_run_result *result)
 static lg_status carry_out(lgi_run *run, lg_run_result *result)
 {
     bool was_finished = false;
-    LG_TRY(prepare(run, &was_finished));
+    LG_TRY(lgi_run_prepare(run, &was_finished));
     if (was_finished) {
-        say(run, "the run in %s is finished; a larger train.steps or train.epochs goes on with it",
-            run->dir.path);
+        lgi_run_say(run,
+                    "the run in %s is finished; a larger train.steps or train.epochs goes on with "
+                    "it",
+                    run->dir.path);
         result->was_finished = true;
         return fill_result(result, run);
     }
     const lg_status start_status = save_start(run);
-    if (start_status != LG_OK && !run->opts.resume) {
+    if (start_status != LG_OK && !run->opts.resume && lgi_ranks_is_first(&run->ranks)) {
         lgi_run_dir_clear(&run->dir);
     }
     LG_TRY(start_status);
@@ -548,28 +549,33 @@ static lg_status carry_out(lgi_run *run, lg_run_result *result)
     return status;
 }
 
-lg_status lg_run_train(const lg_recipe *recipe, const lg_run_opts *opts, lg_run_result *result)
+lg_status lgi_run_train_rank(const lg_recipe *recipe, const lg_run_opts *opts,
+                             lg_run_result *result)
 {
     lgi_run run;
-    lg_run_result unused;
     memset(&run, 0, sizeof run);
-    memset(&unused, 0, sizeof unused);
-    lg_run_result *const out = result != NULL ? result : &unused;
-    memset(out, 0, sizeof *out);
+    memset(result, 0, sizeof *result);
     run.recipe = recipe;
-    run.opts = opts != NULL ? *opts : lg_run_opts_default();
+    run.opts = *opts;
     run.dir.lock_fd = -1;
     run.loss = NAN;
     run.last_checkpoint_step = -1;
+    lgi_run_sum_init(&run.sum);
     lgi_format_time(run.started_at, sizeof run.started_at);
-    const lg_status status = carry_out(&run, out);
+    char message[1024];
+    lg_status status = lgi_ranks_init(&run.ranks, opts->comm, opts->should_stop);
+    if (status == LG_OK) {
+        status = carry_out(&run, result);
+    }
+    (void)snprintf(message, sizeof message, "%s", status != LG_OK ? lg_last_error() : "");
     lg_metrics_log_close(run.metrics);
+    lgi_run_sum_deinit(&run.sum);
     lgi_run_measure_deinit(&run.measure);
     lg_job_destroy(run.job);
     lgi_run_dir_deinit(&run.dir);
     lg_recipe_text_destroy(run.recipe_json);
     lg_recipe_text_destroy(run.recipe_yaml);
     lgi_free(run.extra_json);
-    lg_run_result_deinit(&unused);
-    return status;
+    lgi_ranks_deinit(&run.ranks);
+    return status == LG_OK ? LG_OK : lgi_fail_copy(status, message);
 }

@@ -131,12 +131,17 @@ static lg_status check_place(const lgi_run_dir *dir, bool resume)
     return check_writable(dir->path);
 }
 
-lg_status lgi_run_dir_init(lgi_run_dir *dir, const lg_recipe *recipe, bool resume)
+lg_status lgi_run_dir_find(lgi_run_dir *dir, const lg_recipe *recipe)
 {
     dir->path = NULL;
     dir->lock_fd = -1;
     dir->was_moved = false;
-    LG_TRY(find_path(&dir->path, recipe));
+    return find_path(&dir->path, recipe);
+}
+
+lg_status lgi_run_dir_init(lgi_run_dir *dir, const lg_recipe *recipe, bool resume)
+{
+    LG_TRY(lgi_run_dir_find(dir, recipe));
     const lg_status status = check_place(dir, resume);
     if (status != LG_OK) {
         lgi_run_dir_deinit(dir);

@@ -33,6 +33,9 @@ typedef struct lgi_run_dir {
  */
 LG_NODISCARD lg_status lgi_run_dir_init(lgi_run_dir *dir, const lg_recipe *recipe, bool resume);
 
+/* Only finds out where it goes: for ranks that leave it to another one. */
+LG_NODISCARD lg_status lgi_run_dir_find(lgi_run_dir *dir, const lg_recipe *recipe);
+
 /* Locks the directory; without `resume` it is empty afterwards. */
 LG_NODISCARD lg_status lgi_run_dir_claim(lgi_run_dir *dir, bool resume);
 

@@ -49,32 +49,33 @@ static lg_status evaluate_unsmoothed(lg_job *job, const lg_batch *batch, const v
     return status;
 }
 
-static lg_status sum_batches(lg_job *job, lg_loader *loader,
-                             const volatile sig_atomic_t *should_stop, lg_eval_sums *sums)
+static lg_status sum_batches(lg_job *job, lg_loader *loader, lg_eval_sums *sums)
 {
     const bool is_unsmoothed =
         job->recipe->data.kind != LG_DATA_IDX && job->recipe->train.label_smoothing > 0.0;
     const int64_t num_batches = lg_loader_batches_per_epoch(loader);
     for (int64_t i = 0; i < num_batches; i++) {
         const lg_batch *batch = NULL;
-        if (should_stop != NULL && *should_stop) {
+        lgi_word word = LGI_WORD_GO_ON;
+        LG_TRY(lgi_ranks_next_round(job->ranks, false, &word));
+        if (word != LGI_WORD_GO_ON) {
             LG_FAIL(LG_INTERRUPTED, "evaluation stopped after %" PRId64 " of %" PRId64 " batches",
                     i, num_batches);
         }
-        LG_TRY(lg_loader_get(loader, i, &batch));
+        LG_TRY(lgi_ranks_fail(job->ranks, lg_loader_get(loader, i, &batch)));
         const void *tensors[LG_MAX_BATCH_TENSORS] = {NULL};
         for (int t = 0; t < batch->num_tensors; t++) {
             tensors[t] = batch->tensors[t].data;
         }
-        LG_TRY(is_unsmoothed
-                   ? evaluate_unsmoothed(job, batch, tensors, sums)
-                   : lg_trainer_evaluate(job->trainer, batch->num_samples, tensors, sums));
+        const lg_status status =
+            is_unsmoothed ? evaluate_unsmoothed(job, batch, tensors, sums)
+                          : lg_trainer_evaluate(job->trainer, batch->num_samples, tensors, sums);
+        LG_TRY(lgi_ranks_fail(job->ranks, status));
     }
     return LG_OK;
 }
 
-lg_status lgi_job_evaluate(lg_job *job, lg_data_part part, const volatile sig_atomic_t *should_stop,
-                           lg_evaluation *out)
+lg_status lgi_job_evaluate(lg_job *job, lg_data_part part, lg_evaluation *out)
 {
     lg_loader *loader = NULL;
     lg_eval_sums sums;
@@ -85,8 +86,9 @@ lg_status lgi_job_evaluate(lg_job *job, lg_data_part part, const volatile sig_at
     if (!job->has_data) {
         LG_FAIL(LG_INVALID_ARG, "the job was made without data");
     }
-    LG_TRY(lgi_run_data_eval_loader(&loader, &job->data, job->recipe, part));
-    const lg_status status = sum_batches(job, loader, should_stop, &sums);
+    LG_TRY(lgi_ranks_settle(job->ranks,
+                            lgi_run_data_eval_loader(&loader, &job->data, job->recipe, part)));
+    const lg_status status = sum_batches(job, loader, &sums);
     lg_loader_destroy(loader);
     LG_TRY(status);
     out->part = part;
@@ -103,5 +105,5 @@ lg_status lgi_job_evaluate(lg_job *job, lg_data_part part, const volatile sig_at
 
 lg_status lg_job_evaluate(lg_job *job, lg_data_part part, lg_evaluation *out)
 {
-    return lgi_job_evaluate(job, part, NULL, out);
+    return lgi_job_evaluate(job, part, out);
 }

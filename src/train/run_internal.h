@@ -8,13 +8,38 @@
 #include "train/run_measure.h"
 #include "train/run_resume.h"
 
+/* What a run came to, over its ranks. Alone it is the rank's own; with several, rank 0's is complete. */
+typedef struct lgi_run_sum {
+    int64_t planned_peak_bytes; /* the largest of the ranks */
+    int64_t measured_peak_bytes;
+    lg_timeline *measured; /* of all ranks; NULL: none */
+    /* Several ranks: */
+    int64_t *peaks;       /* by rank: planned, measured */
+    lg_rank_stats *stats; /* of the timeline, by rank; NULL: not known */
+    double bubble_frac;   /* mean; NaN: not known */
+    double exposed_comm_frac;
+    int64_t bytes_sent; /* by all; -1: not known */
+} lgi_run_sum;
+
+/* A step that was made, until its result is looked at: with several ranks one step later, so that no rank waits for another. */
+typedef struct lgi_made_step {
+    int64_t step;
+    int64_t num_samples;
+    bool is_full;
+    uint64_t total_ns; /* data included */
+    bool has_result;   /* on all ranks */
+    lg_step_result result;
+} lgi_made_step;
+
 typedef struct lgi_run {
     const lg_recipe *recipe;
     lg_run_opts opts;
+    lgi_ranks ranks;
     lgi_run_dir dir;
     lg_job *job;
     lg_metrics_log *metrics;
     lgi_run_measure measure;
+    lgi_run_sum sum;
     char *recipe_json;
     char *recipe_yaml;
     char *extra_json;
@@ -22,14 +47,22 @@ typedef struct lgi_run {
     int64_t first_step;
     int64_t num_steps;
     int64_t last_checkpoint_step; /* -1: none */
-    double loss;                  /* of the last step */
-    int num_skipped;              /* steps in a row that were skipped */
-    bool is_logged[2];            /* by part: the metrics have it at first_step already */
+    int num_made;                 /* steps whose results nobody looked at */
+    lgi_made_step made[2];
+    double loss;       /* of the last step */
+    int num_skipped;   /* steps in a row that were skipped */
+    bool is_logged[2]; /* by part: the metrics have it at first_step already */
     bool has_test;
     lg_evaluation test; /* the last one on test data */
     bool has_validation;
     lg_evaluation validation;
 } lgi_run;
+
+/* A line for people, from rank 0. */
+void lgi_run_say(const lgi_run *run, const char *format, ...) LG_PRINTF(2, 3);
+
+/* run_prepare.c: makes the job, loads what it goes on from, claims the directory. */
+LG_NODISCARD lg_status lgi_run_prepare(lgi_run *run, bool *out_was_finished);
 
 /* "2026-01-31T12:00:00Z", now. */
 void lgi_format_time(char *text, size_t num_bytes);
@@ -45,6 +78,22 @@ LG_NODISCARD lg_status lgi_run_save_end(lgi_run *run, const char *state, const c
 
 /* Appends an evaluation to the metrics. */
 LG_NODISCARD lg_status lgi_run_log_evaluation(lgi_run *run, const lg_evaluation *evaluation);
+
+/* Trains as one rank of opts->comm, or alone. */
+LG_NODISCARD lg_status lgi_run_train_rank(const lg_recipe *recipe, const lg_run_opts *opts,
+                                          lg_run_result *result);
+
+/* The executor's own part of a measured step; NaN: not known, as with several ranks. */
+double lgi_run_overhead_frac(lgi_run *run);
+
+/* run_sum.c; all ranks call these. */
+
+void lgi_run_sum_init(lgi_run_sum *sum);
+void lgi_run_sum_deinit(lgi_run_sum *sum);
+/* The peaks of all ranks. */
+LG_NODISCARD lg_status lgi_run_sum_peaks(lgi_run *run);
+/* What the timeline of a recorded step says; before the end. */
+LG_NODISCARD lg_status lgi_run_sum_timeline(lgi_run *run);
 
 /* run_rates.c; without gradient statistics all of them do nothing. */
 

@@ -9,12 +9,41 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "comm/collectives.h"
 #include "leapgrad/models.h"
+#include "train/cluster_place.h"
 
 lg_job_opts lg_job_opts_default(void)
 {
     const lg_job_opts opts = {.without_data = false, .plan_path = NULL};
     return opts;
+}
+
+/* --- ranks ----------------------------------------------------------------------------------------------------------- */
+
+lg_status lgi_check_num_ranks(const lg_recipe *recipe, int num_ranks)
+{
+    const int64_t num_asked = recipe->ranks.pipeline * recipe->ranks.replicas;
+    if (num_asked == num_ranks) {
+        return LG_OK;
+    }
+    if (num_ranks == 1) {
+        LG_FAIL(LG_INVALID_ARG,
+                "ranks: replicas=%" PRId64 " times pipeline=%" PRId64 " is %" PRId64
+                " ranks, but there is no communicator to reach the others",
+                recipe->ranks.replicas, recipe->ranks.pipeline, num_asked);
+    }
+    if (num_asked == 1) {
+        LG_FAIL(
+            LG_INVALID_ARG,
+            "%d processes were started, but the recipe is for one rank; set ranks.replicas=%d (or "
+            "ranks.pipeline, so that both multiply to %d)",
+            num_ranks, num_ranks, num_ranks);
+    }
+    LG_FAIL(LG_INVALID_ARG,
+            "%d processes were started, but ranks.replicas=%" PRId64
+            " times ranks.pipeline=%" PRId64 " is %" PRId64,
+            num_ranks, recipe->ranks.replicas, recipe->ranks.pipeline, num_asked);
 }
 
 /* --- making it ----------------------------------------------------------------------------------------------------- */
@@ -41,9 +70,11 @@ static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *
     opts.device = recipe->exec.device;
     opts.batch_samples =
         job->has_data ? lg_loader_max_samples(job->data.train_loader) : recipe->train.batch;
+    const int64_t share = opts.batch_samples / recipe->ranks.replicas; /* of a replica, at least */
+    const int64_t max_micro_batches = share > 0 ? share : 1;
     opts.num_micro_batches =
-        (int)(recipe->train.micro_batches < opts.batch_samples ? recipe->train.micro_batches
-                                                               : opts.batch_samples);
+        (int)(recipe->train.micro_batches < max_micro_batches ? recipe->train.micro_batches
+                                                              : max_micro_batches);
     opts.seed = (uint64_t)recipe->train.seed;
     opts.num_steps = job->num_steps;
     opts.optim = lg_recipe_optim_opts(recipe);
@@ -65,18 +96,35 @@ static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *
     return opts;
 }
 
-static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
+/* The machine file that the recipe names, of as many ranks as the run has. */
+static lg_status load_machine(lg_job *job)
+{
+    const char *const path = job->recipe->plan.machine;
+    const int num_ranks = job->ranks->num_ranks;
+    job->machine = lg_machine_default();
+    job->has_machine = path[0] != '\0' && job->ranks->comm != NULL;
+    if (!job->has_machine) {
+        return LG_OK;
+    }
+    LG_TRY(lg_machine_load(&job->machine, path));
+    if (job->machine.num_ranks < num_ranks) {
+        LG_FAIL(LG_INVALID_ARG, "plan.machine: %s has %d ranks, the run %d", path,
+                job->machine.num_ranks, num_ranks);
+    }
+    job->machine.num_ranks = num_ranks;
+    if (job->machine.ranks_per_host > num_ranks) {
+        job->machine.ranks_per_host = num_ranks;
+    }
+    return LG_OK;
+}
+
+/* What needs no other rank: data, model, placement. */
+static lg_status make_parts(lg_job *job, const lgi_job_overrides *overrides)
 {
     const lg_recipe *const recipe = job->recipe;
-    LG_TRY(lg_recipe_check(recipe));
-    if (recipe->ranks.pipeline * recipe->ranks.replicas > 1) {
-        LG_FAIL(LG_NOT_SUPPORTED,
-                "ranks: %lld x %lld ranks can be planned and simulated, but not run yet; training "
-                "takes ranks.pipeline=1 ranks.replicas=1",
-                (long long)recipe->ranks.replicas, (long long)recipe->ranks.pipeline);
-    }
-    job->has_data = !overrides->without_data || recipe->data.kind == LG_DATA_IDX;
     lg_shape shape = LG_SHAPE(1);
+    LG_TRY(load_machine(job));
+    job->has_data = !overrides->without_data || recipe->data.kind == LG_DATA_IDX;
     if (job->has_data) {
         LG_TRY(lgi_run_data_open(&job->data, recipe));
         shape = lgi_run_data_image_shape(&job->data);
@@ -85,14 +133,55 @@ static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
     LG_TRY(lg_model_from_recipe(&job->model, recipe,
                                 recipe->data.kind == LG_DATA_IDX ? &shape : NULL,
                                 lgi_run_data_num_classes(&job->data, recipe)));
-    const lg_trainer_opts opts = trainer_opts(job, overrides);
+    return job->ranks->comm != NULL
+               ? lgi_place_recipe(&job->stages, job->model, &job->machine, recipe)
+               : LG_OK;
+}
+
+static lg_status create_trainer(lg_job *job, const lgi_job_overrides *overrides)
+{
+    const lg_recipe *const recipe = job->recipe;
+    lg_trainer_opts opts = trainer_opts(job, overrides);
+    lg_parallel parallel = {.num_replicas = (int)recipe->ranks.replicas,
+                            .num_pipeline_ranks = 1,
+                            .num_stages = 1,
+                            .chunk_bytes = recipe->ranks.chunk_bytes};
+    if (job->stages.num_stages > 0) {
+        lg_stages_apply(&job->stages, &parallel);
+    }
+    if (job->ranks->comm != NULL) {
+        opts.comm = job->ranks->comm;
+        opts.parallel = &parallel;
+        opts.machine = job->has_machine ? &job->machine : NULL;
+    }
     return lg_trainer_create(&job->trainer, job->model, &opts);
+}
+
+/* What all ranks must have alike, or their sums would be of different things. */
+static lg_status agree_on_data(const lg_job *job)
+{
+    if (job->ranks->comm == NULL || !job->has_data) {
+        return LG_OK;
+    }
+    return lgi_comm_agree(job->ranks->comm, "training data (hash of labels or text)",
+                          job->data.train_hash);
+}
+
+static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
+{
+    LG_TRY(lg_recipe_check(job->recipe));
+    LG_TRY(lgi_check_num_ranks(job->recipe, job->ranks->num_ranks));
+    LG_TRY(lgi_ranks_settle(job->ranks, make_parts(job, overrides)));
+    LG_TRY(agree_on_data(job));
+    return lgi_ranks_settle(job->ranks, create_trainer(job, overrides));
 }
 
 lg_status lgi_job_create(lg_job **out, const lg_recipe *recipe, const lgi_job_overrides *overrides)
 {
     LG_TRY(lgi_calloc(out, 1, sizeof **out));
     (*out)->recipe = recipe;
+    (*out)->own_ranks.num_ranks = 1;
+    (*out)->ranks = overrides->ranks != NULL ? overrides->ranks : &(*out)->own_ranks;
     const lg_status status = start_job(*out, overrides);
     if (status != LG_OK) {
         lg_job_destroy(*out);
@@ -104,9 +193,19 @@ lg_status lgi_job_create(lg_job **out, const lg_recipe *recipe, const lgi_job_ov
 lg_status lg_job_create(lg_job **out, const lg_recipe *recipe, const lg_job_opts *opts)
 {
     const lg_job_opts used = opts != NULL ? *opts : lg_job_opts_default();
-    const lgi_job_overrides overrides = {.without_data = used.without_data,
-                                         .plan_path = used.plan_path};
-    return lgi_job_create(out, recipe, &overrides);
+    lgi_ranks ranks;
+    const lgi_job_overrides overrides = {
+        .without_data = used.without_data, .plan_path = used.plan_path, .ranks = &ranks};
+    *out = NULL;
+    LG_TRY(lgi_ranks_init(&ranks, used.comm, NULL));
+    const lg_status status = lgi_job_create(out, recipe, &overrides);
+    if (status != LG_OK) {
+        lgi_ranks_deinit(&ranks);
+        return status;
+    }
+    (*out)->own_ranks = ranks;
+    (*out)->ranks = &(*out)->own_ranks;
+    return LG_OK;
 }
 
 void lg_job_destroy(lg_job *job)
@@ -115,8 +214,10 @@ void lg_job_destroy(lg_job *job)
         return;
     }
     lg_trainer_destroy(job->trainer);
+    lg_stages_deinit(&job->stages);
     lg_model_destroy(job->model);
     lgi_run_data_close(&job->data);
+    lgi_ranks_deinit(&job->own_ranks);
     lgi_free(job);
 }
 

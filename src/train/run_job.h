@@ -2,7 +2,9 @@
 #ifndef LGI_TRAIN_RUN_JOB_H
 #define LGI_TRAIN_RUN_JOB_H
 
+#include "leapgrad/placement.h"
 #include "train/run_data.h"
+#include "train/run_ranks.h"
 
 struct lg_job {
     const lg_recipe *recipe;
@@ -11,6 +13,11 @@ struct lg_job {
     lg_model *model;
     lg_trainer *trainer;
     int64_t num_steps;
+    lgi_ranks *ranks;
+    lgi_ranks own_ranks; /* behind `ranks`, unless a run lends its own */
+    lg_stages stages;    /* empty with one pipeline rank and one stage */
+    bool has_machine;    /* of a file, for links */
+    lg_machine machine;
 };
 
 /* Where another plan or other costs than the recipe's are wanted; as lg_job_create() otherwise. */
@@ -18,7 +25,11 @@ typedef struct lgi_job_overrides {
     bool without_data;
     const char *plan_path;  /* NULL: the recipe's */
     const char *costs_path; /* NULL: the recipe's costs */
+    lgi_ranks *ranks;       /* borrowed; NULL: alone */
 } lgi_job_overrides;
+
+/* INVALID_ARG unless the recipe is for so many ranks. */
+LG_NODISCARD lg_status lgi_check_num_ranks(const lg_recipe *recipe, int num_ranks);
 
 LG_NODISCARD lg_status lgi_job_create(lg_job **out, const lg_recipe *recipe,
                                       const lgi_job_overrides *overrides);
@@ -26,19 +37,17 @@ LG_NODISCARD lg_status lgi_job_create(lg_job **out, const lg_recipe *recipe,
 /* The next batch of training data. Lifetime of *out: until the next call. */
 LG_NODISCARD lg_status lgi_job_next_batch(lg_job *job, const lg_batch **out);
 
-/* Trains on it. */
+/* Trains on it. `result` NULL: no rank waits for another one's loss. */
 LG_NODISCARD lg_status lgi_job_train_batch(lg_job *job, const lg_batch *batch,
                                            lg_step_result *result);
 
 /* S: the full batch over the batch that the learning rate is meant for. */
 double lgi_job_scale(const lg_job *job);
 
-/* INVALID_ARG if a weight or state is NaN or infinite, naming the tensor. */
+/* INVALID_ARG if a weight or state is NaN or infinite, naming the tensor. The same on all ranks. */
 LG_NODISCARD lg_status lgi_job_check_weights(lg_job *job);
 
-/* Stops early, with INTERRUPTED, when *should_stop (may be NULL) becomes non-zero. */
-LG_NODISCARD lg_status lgi_job_evaluate(lg_job *job, lg_data_part part,
-                                        const volatile sig_atomic_t *should_stop,
-                                        lg_evaluation *out);
+/* Each batch is a round of its ranks; stops early, with INTERRUPTED, when rank 0 says so. */
+LG_NODISCARD lg_status lgi_job_evaluate(lg_job *job, lg_data_part part, lg_evaluation *out);
 
 #endif

@@ -1,6 +1,8 @@
 /* What a run writes besides checkpoints: run.json, metrics, plan, timelines, report. Formats: docs/formats/run.md. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,17 +73,71 @@ static lg_status set_results(lg_record *record, lgi_run *run, bool has_failed)
     return lg_record_set_text(record, "weights_hash", hash);
 }
 
-static lg_status set_speed(lg_record *record, lgi_run *run, const lg_trainer_info *info)
+double lgi_run_overhead_frac(lgi_run *run)
 {
     const lg_timeline *const measured = lgi_run_measure_timeline(&run->measure);
+    return measured != NULL && run->ranks.comm == NULL ? lgi_timeline_overhead_frac(measured) : NAN;
+}
+
+static lg_status set_speed(lg_record *record, lgi_run *run, const lg_trainer_info *info)
+{
     LG_TRY(lg_record_set_f64(record, "step_ms_median", lgi_run_measure_median_ms(&run->measure)));
     LG_TRY(lg_record_set_f64(record, "predicted_step_ms", info->predicted_step_ns * 1e-6));
     LG_TRY(
         lg_record_set_f64(record, "samples_per_s", lgi_run_measure_samples_per_s(&run->measure)));
-    LG_TRY(lg_record_set_i64(record, "planned_peak_bytes", info->planned_peak_bytes));
-    LG_TRY(lg_record_set_i64(record, "measured_peak_bytes", info->measured_peak_bytes));
-    return lg_record_set_f64(record, "executor_overhead_frac",
-                             measured != NULL ? lgi_timeline_overhead_frac(measured) : NAN);
+    LG_TRY(lg_record_set_i64(record, "planned_peak_bytes", run->sum.planned_peak_bytes));
+    LG_TRY(lg_record_set_i64(record, "measured_peak_bytes", run->sum.measured_peak_bytes));
+    return lg_record_set_f64(record, "executor_overhead_frac", lgi_run_overhead_frac(run));
+}
+
+/* One row for each rank. */
+static lg_status set_rank_table(lg_record *record, const lgi_run *run)
+{
+    const lgi_run_sum *const sum = &run->sum;
+    lg_status status = LG_OK;
+    char *text = NULL;
+    json_t *const rows = json_array();
+    for (int rank = 0; rank < run->ranks.num_ranks && sum->peaks != NULL; rank++) {
+        json_t *const row = json_pack("{s:i, s:I, s:I}", "rank", rank, "planned_peak_bytes",
+                                      (json_int_t)sum->peaks[2 * rank], "measured_peak_bytes",
+                                      (json_int_t)sum->peaks[2 * rank + 1]);
+        if (row != NULL && sum->stats != NULL) {
+            const lg_rank_stats *const stats = &sum->stats[rank];
+            (void)json_object_set_new(row, "bubble_frac", json_real(stats->bubble_frac));
+            (void)json_object_set_new(row, "exposed_comm_frac",
+                                      json_real(stats->exposed_comm_ns / sum->measured->step_ns));
+            (void)json_object_set_new(row, "bytes_sent", json_integer(stats->sent_bytes));
+        }
+        if (row == NULL || json_array_append_new(rows, row) != 0) {
+            LG_TRY_GOTO(lgi_fail(LG_OUT_OF_MEMORY, "the table of ranks"));
+        }
+    }
+    text = json_dumps(rows, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (text == NULL) {
+        LG_TRY_GOTO(lgi_fail(LG_OUT_OF_MEMORY, "the table of ranks"));
+    }
+    LG_TRY_GOTO(lg_record_set_json(record, "ranks", text));
+out:
+    free(text);
+    json_decref(rows);
+    return status;
+}
+
+static lg_status set_ranks(lg_record *record, const lgi_run *run)
+{
+    const lgi_run_sum *const sum = &run->sum;
+    if (run->ranks.comm == NULL) {
+        return LG_OK;
+    }
+    LG_TRY(lg_record_set_i64(record, "num_ranks", run->ranks.num_ranks));
+    LG_TRY(lg_record_set_i64(record, "replicas", run->recipe->ranks.replicas));
+    LG_TRY(lg_record_set_i64(record, "pipeline", run->recipe->ranks.pipeline));
+    LG_TRY(lg_record_set_text(record, "comm", lg_comm_name(run->ranks.comm)));
+    LG_TRY(lg_record_set_f64(record, "bubble_frac", sum->bubble_frac));
+    LG_TRY(lg_record_set_f64(record, "exposed_comm_frac", sum->exposed_comm_frac));
+    LG_TRY(sum->bytes_sent >= 0 ? lg_record_set_i64(record, "bytes_sent", sum->bytes_sent)
+                                : lg_record_set_f64(record, "bytes_sent", NAN));
+    return set_rank_table(record, run);
 }
 
 static lg_status set_plan(lg_record *record, const lg_trainer_info *info)
@@ -112,7 +168,10 @@ static lg_status fill_record(lg_record *record, lgi_run *run, const char *state,
         LG_TRY(lg_record_set_text(record, "message", message));
     }
     LG_TRY(set_results(record, run, message != NULL));
+    const lg_status peaks = lgi_run_sum_peaks(run);
+    LG_TRY(message != NULL ? LG_OK : peaks); /* a failed run says what it knows */
     LG_TRY(set_speed(record, run, &info));
+    LG_TRY(set_ranks(record, run));
     LG_TRY(set_plan(record, &info));
     LG_TRY(lg_record_set_i64(record, "num_steps", run->num_steps));
     LG_TRY(lg_record_set_i64(record, "first_step", run->first_step));
@@ -125,7 +184,8 @@ static lg_status fill_record(lg_record *record, lgi_run *run, const char *state,
         lgi_format_time(now, sizeof now);
         LG_TRY(lg_record_set_text(record, "ended_at", now));
     }
-    LG_TRY(lgi_run_set_rate_table(run, record));
+    const lg_status rates = lgi_run_set_rate_table(run, record);
+    LG_TRY(message != NULL ? LG_OK : rates);
     return lg_record_set_json(record, "recipe", run->recipe_json);
 }
 
@@ -143,7 +203,7 @@ lg_status lgi_run_save_record(lgi_run *run, const char *state, const char *messa
     lg_record *record = NULL;
     LG_TRY(lg_record_create(&record));
     lg_status status = fill_record(record, run, state, message);
-    if (status == LG_OK) {
+    if (status == LG_OK && lgi_ranks_is_first(&run->ranks)) {
         status = save_record(record, run);
     }
     lg_record_destroy(record);
@@ -159,7 +219,9 @@ lg_status lgi_run_log_evaluation(lgi_run *run, const lg_evaluation *evaluation)
     LG_TRY(lg_record_create(&record));
     LG_TRY_GOTO(set_evaluation(record, evaluation));
     LG_TRY_GOTO(lg_record_set_text(record, "weights_hash", evaluation->weights_hash));
-    LG_TRY_GOTO(lg_metrics_log_append(run->metrics, evaluation->step, record));
+    if (lgi_ranks_is_first(&run->ranks)) {
+        LG_TRY_GOTO(lg_metrics_log_append(run->metrics, evaluation->step, record));
+    }
 out:
     lg_record_destroy(record);
     return status;
@@ -188,7 +250,9 @@ lg_status lgi_run_log_step(lgi_run *run, const lg_step_result *result,
     LG_TRY_GOTO(lg_record_set_f64(record, "samples_per_s", progress->samples_per_s));
     LG_TRY_GOTO(lg_record_set_f64(record, "step_ms", progress->step_ms));
     LG_TRY_GOTO(lgi_run_set_rates(run, record));
-    LG_TRY_GOTO(lg_metrics_log_append(run->metrics, progress->step, record));
+    if (lgi_ranks_is_first(&run->ranks)) {
+        LG_TRY_GOTO(lg_metrics_log_append(run->metrics, progress->step, record));
+    }
 out:
     lg_record_destroy(record);
     return status;
@@ -229,6 +293,9 @@ out:
 lg_status lgi_run_save_start(lgi_run *run)
 {
     LG_TRY(lgi_run_save_record(run, "running", NULL));
+    if (!lgi_ranks_is_first(&run->ranks)) {
+        return LG_OK;
+    }
     LG_TRY(save_recipe(run));
     return save_plan(run);
 }
@@ -292,17 +359,15 @@ out:
     return status;
 }
 
-lg_status lgi_run_save_end(lgi_run *run, const char *state, const char *message)
+/* Rank 0: pictures, report, record. */
+static lg_status save_all(lgi_run *run, const lg_record *record)
 {
     lg_status status = LG_OK;
     const lg_trainer *const trainer = run->job->trainer;
     const lg_machine machine = lg_trainer_machine(trainer);
-    lg_record *record = NULL;
     lg_timeline planned;
-    lg_timeline *const measured = lgi_run_measure_timeline(&run->measure);
+    lg_timeline *const measured = run->sum.measured;
     memset(&planned, 0, sizeof planned);
-    LG_TRY_GOTO(lg_record_create(&record));
-    LG_TRY_GOTO(fill_record(record, run, state, message));
     LG_TRY_GOTO(lg_plan_simulate(&planned, lg_trainer_plan(trainer), lg_trainer_graph(trainer),
                                  &machine, lg_trainer_cost_table(trainer)));
     LG_TRY_GOTO(
@@ -316,6 +381,21 @@ lg_status lgi_run_save_end(lgi_run *run, const char *state, const char *message)
     LG_TRY_GOTO(save_record(record, run)); /* last: it says that the rest is there */
 out:
     lg_timeline_deinit(&planned);
+    return status;
+}
+
+lg_status lgi_run_save_end(lgi_run *run, const char *state, const char *message)
+{
+    lg_status status = LG_OK;
+    lg_record *record = NULL;
+    LG_TRY(lgi_run_sum_timeline(run));
+    LG_TRY_GOTO(lg_record_create(&record));
+    LG_TRY_GOTO(fill_record(record, run, state, message));
+    if (lgi_ranks_is_first(&run->ranks)) {
+        status = save_all(run, record);
+    }
+    LG_TRY_GOTO(lgi_ranks_settle(&run->ranks, status));
+out:
     lg_record_destroy(record);
     return status;
 }

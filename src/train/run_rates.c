@@ -130,11 +130,22 @@ static json_t *number_or_null(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static lg_status add_row(lgi_run *run, const lg_metrics *metrics, int param, json_t *rows)
+/* The last step's rates of all parameters; all ranks ask for them. Ownership of *out: the caller's. */
+static lg_status collect_rates(const lgi_run *run, lg_rate **out)
+{
+    const int num_params = lg_model_num_params(run->job->model);
+    LG_TRY(lgi_calloc(out, (size_t)num_params, sizeof **out));
+    lg_status status = LG_OK;
+    for (int i = 0; i < num_params && status == LG_OK; i++) {
+        status = lg_trainer_rate(run->job->trainer, i, &(*out)[i]);
+    }
+    return status;
+}
+
+static lg_status add_row(lgi_run *run, const lg_metrics *metrics, int param, lg_rate rate,
+                         json_t *rows)
 {
     const char *const name = lg_model_param(run->job->model, param)->name;
-    lg_rate rate;
-    LG_TRY(lg_trainer_rate(run->job->trainer, param, &rate));
     json_t *const row = json_object();
     (void)json_object_set_new(row, "name", json_string(name));
     (void)json_object_set_new(row, "warmup_end",
@@ -157,14 +168,19 @@ lg_status lgi_run_set_rate_table(lgi_run *run, lg_record *record)
     char *text = NULL;
     lg_metrics *metrics = NULL;
     json_t *rows = NULL;
-    if (!lg_trainer_has_rates(run->job->trainer) || run->metrics == NULL) {
+    lg_rate *rates = NULL;
+    if (!lg_trainer_has_rates(run->job->trainer)) {
         return LG_OK;
+    }
+    LG_TRY_GOTO(collect_rates(run, &rates));
+    if (run->metrics == NULL) { /* before the first step, or not the rank that writes */
+        goto out;
     }
     LG_TRY_GOTO(lgi_run_dir_file(&path, &run->dir, LGI_RUN_METRICS));
     LG_TRY_GOTO(lg_metrics_load(&metrics, path));
     rows = json_array();
     for (int i = 0; i < lg_model_num_params(run->job->model); i++) {
-        LG_TRY_GOTO(add_row(run, metrics, i, rows));
+        LG_TRY_GOTO(add_row(run, metrics, i, rates[i], rows));
     }
     text = json_dumps(rows, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (text == NULL) {
@@ -173,6 +189,7 @@ lg_status lgi_run_set_rate_table(lgi_run *run, lg_record *record)
     LG_TRY_GOTO(lg_record_set_json(record, "rates", text));
 out:
     free(text);
+    lgi_free(rates);
     json_decref(rows);
     lg_metrics_destroy(metrics);
     lgi_free(path);
@@ -185,8 +202,13 @@ lg_status lgi_run_tell_rates(lgi_run *run)
     char line[320];
     char *path = NULL;
     lg_metrics *metrics = NULL;
-    if (!lg_trainer_has_rates(run->job->trainer) || run->opts.listener.on_message == NULL) {
+    lg_rate *rates = NULL;
+    if (!lg_trainer_has_rates(run->job->trainer)) {
         return LG_OK;
+    }
+    LG_TRY_GOTO(collect_rates(run, &rates));
+    if (run->opts.listener.on_message == NULL || !lgi_ranks_is_first(&run->ranks)) {
+        goto out;
     }
     LG_TRY_GOTO(lgi_run_dir_file(&path, &run->dir, LGI_RUN_METRICS));
     LG_TRY_GOTO(lg_metrics_load(&metrics, path));
@@ -196,8 +218,7 @@ lg_status lgi_run_tell_rates(lgi_run *run)
     for (int i = 0; i < lg_model_num_params(run->job->model); i++) {
         const char *const name = lg_model_param(run->job->model, i)->name;
         char end[32] = "-";
-        lg_rate rate;
-        LG_TRY_GOTO(lg_trainer_rate(run->job->trainer, i, &rate));
+        const lg_rate rate = rates[i];
         if (rate.warmup_end > 0.0) {
             (void)snprintf(end, sizeof end, "%.0f", rate.warmup_end);
         } else if (run->recipe->optim.warmup == LG_WARMUP_LAYERWISE) {
@@ -208,6 +229,7 @@ lg_status lgi_run_tell_rates(lgi_run *run)
         run->opts.listener.on_message(run->opts.listener.user, line);
     }
 out:
+    lgi_free(rates);
     lg_metrics_destroy(metrics);
     lgi_free(path);
     return status;

@@ -28,6 +28,12 @@ static const struct {
     {"generate.", CHANGES_NOTHING},
     {"plan.", CHANGES_PLAN},
     {"exec.", CHANGES_PLAN}, /* device: lgi_resume_check() */
+    {"ranks.pipeline", CHANGES_PLAN},
+    {"ranks.stages", CHANGES_PLAN},
+    {"ranks.placement", CHANGES_PLAN},
+    {"ranks.group", CHANGES_PLAN},
+    {"ranks.chunk_bytes", CHANGES_PLAN},
+    {"ranks.timeout_s", CHANGES_NOTHING},
     {"data.prefetch", CHANGES_NOTHING},
     {"data.train_images", CHANGES_NOTHING}, /* files may have moved: lgi_resume_check() */
     {"data.train_labels", CHANGES_NOTHING},

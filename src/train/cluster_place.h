@@ -1,0 +1,16 @@
+/* Placement as a recipe has it, for what is run and for what is only planned. */
+#ifndef LGI_TRAIN_CLUSTER_PLACE_H
+#define LGI_TRAIN_CLUSTER_PLACE_H
+
+#include "leapgrad/placement.h"
+#include "leapgrad/plan.h"
+#include "leapgrad/recipe.h"
+
+/*
+ * The stages that a recipe's ranks, strategy and placement come to; empty with one pipeline rank and one stage. A function of its
+ * arguments: the same on every rank. `machine`: what balanced placements are costed by. INVALID_ARG: more stages than blocks.
+ */
+LG_NODISCARD lg_status lgi_place_recipe(lg_stages *out, lg_model *model, const lg_machine *machine,
+                                        const lg_recipe *recipe);
+
+#endif
