@@ -12,6 +12,7 @@
 #include "leapgrad/recipe.h"
 #include "leapgrad/run.h"
 #include "leapgrad/search.h"
+#include "leapgrad/selftest.h"
 
 #define CLI_MAX_OPTIONS 8
 
@@ -53,6 +54,7 @@ extern const cli_command cli_check;
 extern const cli_command cli_show;
 extern const cli_command cli_profile;
 extern const cli_command cli_doctor;
+extern const cli_command cli_selftest;
 
 /* --- arguments (cli_args.c) --- */
 
@@ -69,6 +71,8 @@ const char *cli_nearest(const char *text, const char *(*name_of)(int idx, const 
 
 /** Sets the one line that is printed when the command fails, in place of lg_last_error(). */
 lg_status cli_fail(lg_status code, const char *format, ...) LG_PRINTF(2, 3);
+/** The failure of this process is another one's to tell: nothing is printed. */
+void cli_be_silent(bool is_silent);
 
 /* --- recipes and jobs (cli_job.c) --- */
 
@@ -81,6 +85,19 @@ char *cli_path(const char *directory, const char *name);
 lg_status cli_make_plain(lg_recipe *recipe);
 /** For a run directory: the costs that it was planned with, instead of measuring again. */
 lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target);
+
+/* --- ranks (cli_ranks.c) --- */
+
+/**
+ * Joins the other processes if an MPI launcher started several; *out stays NULL otherwise. Call it once, before anything is printed:
+ * all but rank 0 are silent from then on.
+ */
+lg_status cli_join_ranks(lg_comm **out);
+/** Leaves; `status`: how it ended. Who prints a failure: rank 0, or, if that is the one that was lost, the next one. */
+void cli_leave_ranks(lg_comm *comm, lg_status status);
+
+/** One line on a link, if there is one (cmd_selftest.c). */
+void cli_print_link(const char *what, const lg_link_report *link);
 
 /* --- text (cli_text.c) --- */
 

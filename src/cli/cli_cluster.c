@@ -12,13 +12,41 @@
 
 /* --- which kind of plan ------------------------------------------------------------------------------------------------- */
 
-bool cli_is_cluster(const cli_args *args, const cli_command *command)
+static bool has_cluster_option(const cli_args *args, const cli_command *command)
 {
     static const char *const options[] = {"model", "machine", "csv", "equal-times", NULL};
     for (int i = 0; options[i] != NULL; i++) {
         if (cli_args_option(args, command, options[i]) != NULL) {
             return true;
         }
+    }
+    return false;
+}
+
+bool cli_is_run_of_ranks(const cli_args *args, const cli_command *command)
+{
+    return args->num_words > 0 && cli_is_directory(args->words[0]) &&
+           !has_cluster_option(args, command) && cli_args_option(args, command, "strategy") == NULL;
+}
+
+lg_status cli_run_ranks(const lg_recipe *recipe, lg_status (*work)(lg_comm *comm, void *user),
+                        void *user)
+{
+    const int64_t num_ranks = recipe->ranks.pipeline * recipe->ranks.replicas;
+    if (num_ranks == 1) {
+        return work(NULL, user);
+    }
+    if (num_ranks > LG_COMM_MAX_LOCAL_RANKS) {
+        return cli_fail(LG_NOT_SUPPORTED, "%lld ranks are more than one process can stand in for",
+                        (long long)num_ranks);
+    }
+    return lg_run_local_ranks((int)num_ranks, recipe->ranks.timeout_s, work, user);
+}
+
+bool cli_is_cluster(const cli_args *args, const cli_command *command)
+{
+    if (has_cluster_option(args, command)) {
+        return true;
     }
     if (args->num_words == 0) {
         return true; /* which will say what is missing */

@@ -28,6 +28,11 @@ typedef struct cli_cluster {
 
 /** Whether a command line is about several ranks or another machine; else the command is for this machine. */
 bool cli_is_cluster(const cli_args *args, const cli_command *command);
+/** Whether it is about a run over several ranks as it was, with the plan of its directory. */
+bool cli_is_run_of_ranks(const cli_args *args, const cli_command *command);
+/** Runs `work` on all ranks of a recipe, as threads of this process; alone with NULL. */
+lg_status cli_run_ranks(const lg_recipe *recipe, lg_status (*work)(lg_comm *comm, void *user),
+                        void *user);
 /** Recipe and options of a command line. Release with cli_cluster_close(), after failures too. */
 lg_status cli_cluster_open(cli_cluster *out, const cli_args *args, const cli_command *command);
 /** The cluster, all but its plan. */

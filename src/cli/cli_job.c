@@ -47,6 +47,9 @@ lg_status cli_make_plain(lg_recipe *recipe)
                                               {"plan.costs", "estimate"},
                                               {"plan.file", ""},
                                               {"plan.memory_bytes", "0"},
+                                              {"ranks.pipeline", "1"},
+                                              {"ranks.replicas", "1"},
+                                              {"ranks.stages", "0"},
                                               {NULL, NULL}};
     return set_all(recipe, settings);
 }

@@ -250,6 +250,55 @@ static bool is_plan_file(const char *path)
     return strstr(head, "\"leapgrad-plan\"") != NULL;
 }
 
+/* A run over several ranks: each of them makes its trainer, which proves the plan first. */
+struct rank_check {
+    const lg_recipe *recipe;
+    const char *path;
+};
+
+static lg_status check_rank(lg_comm *comm, void *user)
+{
+    const struct rank_check *const request = user;
+    lg_job *job = NULL;
+    lg_job_opts opts = lg_job_opts_default();
+    opts.plan_path = request->path;
+    opts.comm = comm;
+    const lg_status status = lg_job_create(&job, request->recipe, &opts);
+    if (status == LG_OK && (comm == NULL || lg_comm_rank(comm) == 0)) {
+        const lg_plan *const plan = lg_trainer_plan(lg_job_trainer(job));
+        int64_t peak_bytes = 0;
+        char text[CLI_TEXT_BYTES];
+        for (int rank = 0; rank < plan->num_ranks; rank++) {
+            peak_bytes = plan->peak_bytes[rank] > peak_bytes ? plan->peak_bytes[rank] : peak_bytes;
+        }
+        printf("%s: ok: strategy %s, %d ops on %d lanes of %d ranks, %d syncs, peak %s bytes\n",
+               request->path, plan->strategy, plan->num_ops, plan->num_lanes, plan->num_ranks,
+               plan->num_syncs, cli_format_count(text, peak_bytes));
+    }
+    lg_job_destroy(job);
+    return status;
+}
+
+static lg_status check_run(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    struct rank_check request;
+    char *const own = cli_path(args->words[0], "plan.json");
+    lg_status status = own != NULL ? cli_load_recipe(&recipe, args->words[0], args)
+                                   : cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
+    if (status == LG_OK) {
+        status = cli_use_costs_of_run(recipe, args->words[0]);
+    }
+    if (status == LG_OK) {
+        request.recipe = recipe;
+        request.path = args->num_words == 2 ? args->words[1] : own;
+        status = cli_run_ranks(recipe, check_rank, &request);
+    }
+    lg_recipe_destroy(recipe);
+    free(own);
+    return status;
+}
+
 static const cli_option check_options[] = {CLI_CLUSTER_OPTIONS, {NULL, NULL, NULL}};
 
 static lg_status check(const cli_args *args)
@@ -264,7 +313,8 @@ static lg_status check(const cli_args *args)
             args->words[0], args->words[0]);
     }
     if (cli_is_cluster(args, &cli_check)) {
-        return cli_cluster_check(args, &cli_check);
+        return cli_is_run_of_ranks(args, &cli_check) ? check_run(args)
+                                                     : cli_cluster_check(args, &cli_check);
     }
     lg_recipe *recipe = NULL;
     lg_job *job = NULL;
@@ -310,8 +360,42 @@ const cli_command cli_check = {
 /* --- profile ------------------------------------------------------------------------------------------------------- */
 
 static const cli_option profile_options[] = {
-    {"out", "FILE", "where the costs go, for plan.costs_file=FILE; costs.json is the default"},
+    {"out", "FILE",
+     "where the costs go, for plan.costs_file=FILE; costs.json is the default. With --links: where "
+     "the machine file goes; else it is printed"},
+    {"links", NULL, "measure the links between ranks instead, as a machine file (plan.machine)"},
+    {"ranks", "NUMBER", "with --links: ranks as threads of this process, 2 if not given"},
     {NULL, NULL, NULL}};
+
+/* The links of the ranks, as a machine file. */
+static lg_status profile_links(const cli_args *args)
+{
+    const char *const path = cli_args_option(args, &cli_profile, "out");
+    const char *const num_text = cli_args_option(args, &cli_profile, "ranks");
+    const int num_ranks = num_text != NULL ? atoi(num_text) : 2;
+    char comment[256];
+    lg_links_report links;
+    lg_comm *comm = NULL;
+    lg_status status = cli_join_ranks(&comm);
+    if (status == LG_OK) {
+        status = comm != NULL ? lg_measure_links(comm, &links)
+                              : lg_measure_local_links(num_ranks, &links);
+    }
+    if (status == LG_OK && (comm == NULL || lg_comm_rank(comm) == 0)) {
+        (void)snprintf(comment, sizeof comment, "links measured over %s; all else is the default",
+                       comm != NULL ? lg_comm_name(comm) : "local");
+        if (path != NULL) {
+            cli_print_link("within a host ", &links.intra_host);
+            cli_print_link("between hosts ", &links.inter_host);
+        }
+        status = lg_machine_save(&links.machine, comment, path != NULL ? path : "/dev/stdout");
+        if (status == LG_OK && path != NULL) {
+            printf("saved %s; use it with plan.machine=%s\n", path, path);
+        }
+    }
+    cli_leave_ranks(comm, status);
+    return status;
+}
 
 static lg_status profile(const cli_args *args)
 {
@@ -319,6 +403,12 @@ static lg_status profile(const cli_args *args)
     lg_job *job = NULL;
     const char *const given = cli_args_option(args, &cli_profile, "out");
     const char *const path = given != NULL ? given : "costs.json";
+    if (cli_args_option(args, &cli_profile, "links") != NULL) {
+        return profile_links(args);
+    }
+    if (args->num_words == 0) {
+        return cli_fail(LG_INVALID_ARG, "profile: of what? a recipe, or --links");
+    }
     lg_status status = cli_load_recipe(&recipe, args->words[0], args);
     if (status == LG_OK) {
         status = cli_make_plain(recipe);
@@ -342,11 +432,13 @@ static lg_status profile(const cli_args *args)
     return status;
 }
 
-const cli_command cli_profile = {.name = "profile",
-                                 .words = "RECIPE [key=value ...]",
-                                 .min_words = 1,
-                                 .max_words = 1,
-                                 .summary = "measure what each op costs on this machine",
-                                 .help = NULL,
-                                 .options = profile_options,
-                                 .run = profile};
+const cli_command cli_profile = {
+    .name = "profile",
+    .words = "RECIPE [key=value ...] | --links",
+    .min_words = 0,
+    .max_words = 1,
+    .summary = "measure what each op costs on this machine, or its links",
+    .help = "--links: between threads of this process, or, under mpirun "
+            "or srun, between its processes.",
+    .options = profile_options,
+    .run = profile};

@@ -112,9 +112,32 @@ static lg_status draw(lg_job *job, const char *measured_path, const char *direct
     return status;
 }
 
+/* What a command line asks for, for each rank that draws it or helps. */
+struct request {
+    const lg_recipe *recipe;
+    const char *plan_path;
+    const char *measured_path; /* NULL: none */
+    const char *directory;
+};
+
+static lg_status draw_rank(lg_comm *comm, void *user)
+{
+    const struct request *const request = user;
+    lg_job *job = NULL;
+    lg_job_opts opts = lg_job_opts_default();
+    opts.plan_path = request->plan_path;
+    opts.comm = comm;
+    lg_status status = lg_job_create(&job, request->recipe, &opts);
+    if (status == LG_OK && (comm == NULL || lg_comm_rank(comm) == 0)) {
+        status = draw(job, request->measured_path, request->directory);
+    }
+    lg_job_destroy(job);
+    return status;
+}
+
 static lg_status show(const cli_args *args)
 {
-    if (cli_is_cluster(args, &cli_show)) {
+    if (cli_is_cluster(args, &cli_show) && !cli_is_run_of_ranks(args, &cli_show)) {
         return cli_cluster_show(args, &cli_show);
     }
     const char *const target = args->words[0];
@@ -124,23 +147,21 @@ static lg_status show(const cli_args *args)
     char *const run_plan = cli_path(target, "plan.json");
     char *const measured = cli_path(target, "timeline.json");
     lg_recipe *recipe = NULL;
-    lg_job *job = NULL;
-    lg_job_opts opts = lg_job_opts_default();
-    opts.plan_path = given_plan != NULL ? given_plan : is_run && exists(run_plan) ? run_plan : NULL;
     lg_status status = cli_load_recipe(&recipe, target, args);
     if (status == LG_OK) {
         status = cli_use_costs_of_run(recipe, target);
     }
     if (status == LG_OK) {
-        status = lg_job_create(&job, recipe, &opts);
+        struct request request = {.recipe = recipe,
+                                  .plan_path = given_plan != NULL           ? given_plan
+                                               : is_run && exists(run_plan) ? run_plan
+                                                                            : NULL,
+                                  .measured_path = is_run && given_plan == NULL ? measured : NULL,
+                                  .directory = given_out != NULL ? given_out
+                                               : is_run          ? target
+                                                                 : "."};
+        status = cli_run_ranks(recipe, draw_rank, &request);
     }
-    if (status == LG_OK) {
-        status = draw(job, is_run && given_plan == NULL ? measured : NULL,
-                      given_out != NULL ? given_out
-                      : is_run          ? target
-                                        : ".");
-    }
-    lg_job_destroy(job);
     lg_recipe_destroy(recipe);
     free(run_plan);
     free(measured);

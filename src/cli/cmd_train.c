@@ -183,6 +183,11 @@ static void on_start(void *user, const lg_run_start *start)
     }
     printf(", %" PRId64 " steps (%.2f epochs)\n", start->num_steps,
            (double)start->num_steps / (double)start->steps_per_epoch);
+    if (start->num_ranks > 1) {
+        printf("  ranks   %d: %" PRId64 " replica%s x %" PRId64 " pipeline rank%s, over %s\n",
+               start->num_ranks, recipe->ranks.replicas, recipe->ranks.replicas == 1 ? "" : "s",
+               recipe->ranks.pipeline, recipe->ranks.pipeline == 1 ? "" : "s", start->comm);
+    }
     printf("  plan    %s, %d lane%s", info->strategy, info->num_lanes,
            info->num_lanes == 1 ? "" : "s");
     if (info->max_threads_per_lane > info->threads_per_lane) {
@@ -203,6 +208,7 @@ static void print_result(const lg_run_result *result)
 {
     char planned[CLI_TEXT_BYTES];
     char measured[CLI_TEXT_BYTES];
+    char sent[CLI_TEXT_BYTES];
     if (!isnan(result->step_ms_median)) {
         printf("step time   predicted %.2f ms, measured %.2f ms (median; %+.1f %%)",
                result->predicted_step_ms, result->step_ms_median,
@@ -211,6 +217,12 @@ static void print_result(const lg_run_result *result)
             printf("; executor's own %.2f %%", 100.0 * result->executor_overhead_frac);
         }
         printf("\nrate        %.1f samples/s\n", result->samples_per_s);
+    }
+    if (result->num_ranks > 1 && !isnan(result->bubble_frac)) {
+        printf("ranks       bubble %.1f %%, exposed communication %.1f %% of the step; %s sent a "
+               "step\n",
+               100.0 * result->bubble_frac, 100.0 * result->exposed_comm_frac,
+               cli_format_bytes(sent, (double)result->bytes_sent));
     }
     printf("peak bytes  planned %s, measured %s%s\n",
            cli_format_count(planned, result->planned_peak_bytes),
@@ -275,27 +287,28 @@ static lg_status point_at_directory(lg_recipe *recipe, const cli_args *args)
     return lg_recipe_set(recipe, "run.dir", args->words[0]);
 }
 
-static lg_status train(const cli_args *args)
+static lg_status load_recipe(lg_recipe **out, const cli_args *args)
 {
-    lg_recipe *recipe = NULL;
+    const lg_status status = cli_load_recipe(out, args->words[0], args);
+    return status == LG_OK && cli_is_directory(args->words[0]) ? point_at_directory(*out, args)
+                                                               : status;
+}
+
+/* Trains as one rank of `comm`, or as all of them if that is NULL. */
+static lg_status run(const lg_recipe *recipe, const cli_args *args, lg_comm *comm)
+{
+    const bool is_first = comm == NULL || lg_comm_rank(comm) == 0;
     lg_run_result result;
     struct screen screen;
     memset(&screen, 0, sizeof screen);
-    lg_status status = cli_load_recipe(&recipe, args->words[0], args);
-    if (status == LG_OK && cli_is_directory(args->words[0])) {
-        status = point_at_directory(recipe, args);
-    }
-    if (status != LG_OK) {
-        lg_recipe_destroy(recipe);
-        return status;
-    }
-    screen.is_terminal = isatty(STDOUT_FILENO) == 1;
+    screen.is_terminal = isatty(STDOUT_FILENO) == 1 && comm == NULL; /* mpirun reads it */
     screen.is_quiet = cli_args_option(args, &cli_train, "quiet") != NULL;
     screen.min_wait_s = screen.is_terminal ? TERMINAL_INTERVAL_S : LINE_INTERVAL_S;
     screen.shown_s = now_s();
     lg_run_opts opts = lg_run_opts_default();
     opts.resume = cli_args_option(args, &cli_train, "resume") != NULL;
     opts.should_stop = &stop_signal;
+    opts.comm = comm;
     opts.listener.user = &screen;
     opts.listener.on_start = on_start;
     opts.listener.on_step = on_step;
@@ -303,14 +316,29 @@ static lg_status train(const cli_args *args)
     opts.listener.on_message = on_message;
     opts.listener.on_sample = on_sample;
     watch_signals();
-    status = lg_run_train(recipe, &opts, &result);
+    lg_status status = lg_run_train(recipe, &opts, &result);
     clear_bar(&screen);
-    if (status == LG_OK) {
+    if (status == LG_OK && is_first) {
         print_result(&result);
     } else if (status == LG_INTERRUPTED) {
         status = tell_how_to_resume(args);
     }
     lg_run_result_deinit(&result);
+    return status;
+}
+
+static lg_status train(const cli_args *args)
+{
+    lg_recipe *recipe = NULL;
+    lg_comm *comm = NULL;
+    lg_status status = cli_join_ranks(&comm);
+    if (status == LG_OK) {
+        status = lg_run_settle(comm, load_recipe(&recipe, args));
+    }
+    if (status == LG_OK) {
+        status = run(recipe, args, comm);
+    }
+    cli_leave_ranks(comm, status);
     lg_recipe_destroy(recipe);
     return status;
 }
@@ -321,14 +349,20 @@ const cli_command cli_train = {
     .min_words = 1,
     .max_words = 1,
     .summary = "train a network; everything about the run goes into its directory",
-    .help = "The directory is run.dir, or runs/ and the run's name. A run that is already there is "
-            "kept as\n"
-            "DIR.previous. Ctrl-C finishes the step, writes a checkpoint and says how to go on; "
-            "the same\n"
-            "command with --resume (or: leapgrad train DIR --resume) gives the bits of a run that "
-            "was never\n"
-            "stopped. What may differ then: run, plan, generate, exec.lanes, exec.threads, "
-            "data.prefetch,\n"
-            "where files lie, the length, and how often it evaluates, saves and logs.",
+    .help =
+        "The directory is run.dir, or runs/ and the run's name. A run that is already there is "
+        "kept as\n"
+        "DIR.previous. Ctrl-C finishes the step, writes a checkpoint and says how to go on; "
+        "the same\n"
+        "command with --resume (or: leapgrad train DIR --resume) gives the bits of a run that "
+        "was never\n"
+        "stopped. What may differ then: run, plan, generate, exec.lanes, exec.threads, ranks but "
+        "ranks.replicas,\n"
+        "data.prefetch, "
+        "where files lie, the length, and how often it evaluates, saves and logs.\n"
+        "\n"
+        "Several ranks (ranks.pipeline times ranks.replicas) are threads of this process; under "
+        "mpirun -n N or\n"
+        "srun each of the N processes is a rank, and N must be their number.",
     .options = options,
     .run = train};

@@ -8,14 +8,20 @@
 
 #include "cli/cli_cluster.h"
 
-static const cli_command *const commands[] = {&cli_train, &cli_eval,     &cli_generate, &cli_plan,
-                                              &cli_check, &cli_simulate, &cli_compare,  &cli_search,
-                                              &cli_show,  &cli_profile,  &cli_doctor};
+static const cli_command *const commands[] = {
+    &cli_train,   &cli_eval,   &cli_generate, &cli_plan,    &cli_check,    &cli_simulate,
+    &cli_compare, &cli_search, &cli_show,     &cli_profile, &cli_selftest, &cli_doctor};
 #define NUM_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 /* --- errors -------------------------------------------------------------------------------------------------------- */
 
 static char failure[1024];
+static bool is_silent;
+
+void cli_be_silent(bool value)
+{
+    is_silent = value;
+}
 
 lg_status cli_fail(lg_status code, const char *format, ...)
 {
@@ -179,7 +185,7 @@ int main(int argc, char **argv)
     if (status == LG_OK && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
         status = cli_fail(LG_IO, "standard output could not be written");
     }
-    if (status != LG_OK) {
+    if (status != LG_OK && !is_silent) {
         print_failure(status);
     }
     return lg_status_exit_code(status);
