@@ -67,7 +67,6 @@ ranks: {pipeline: 2, replicas: 2}
 YAML
 contains "a recipe with ranks" "$("$leapgrad" plan ranks.yaml plan.strategy=1f1b plan.machine="$machines/v100-nvlink-8.json")" \
     'the first 4 of its 8 ranks'
-refused "training over ranks" 4 "2 x 2 ranks can be planned and simulated, but not run yet" train ranks.yaml
 contains "one rank stays as it was" "$("$leapgrad" plan gpt.yaml)" 'time against bytes'
 
 # --- schedules as CSV

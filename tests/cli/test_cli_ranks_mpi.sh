@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Runs over ranks that are processes: the bits of threads, under every MPI that is here; ranks that are stopped, killed, frozen, cannot
+# read a file, or were told something else.
+tests=$(cd "$(dirname "$0")/.." && pwd)
+. "$tests/cli/cli_fixture.sh" "$1"
+. "$tests/mpi/launcher.sh"
+build=$(dirname "$leapgrad")
+
+ranks="ranks.pipeline=2 plan.strategy=1f1b train.micro_batches=2 exec.device=reference"
+long="$ranks train.steps=1000000 train.eval_every=0 train.checkpoint_every=50 ranks.timeout_s=2"
+
+# A rank with something of its own: AS_RANK, then words that are added to its command.
+cat >odd.sh <<'SH'
+#!/bin/sh
+rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+program=$1
+shift
+[ "$rank" = "$ODD_RANK" ] && exec "$program" "$@" $ODD_WORDS
+exec "$program" "$@"
+SH
+chmod +x odd.sh
+
+mpi() { # number of ranks, argument...
+    local num=$1
+    shift
+    "${launcher[@]}" -n "$num" "$leapgrad" "$@"
+}
+
+refused_by_mpi() { # what, regular expression, environment words, argument...: a line of leapgrad's own, and no success
+    local what=$1 pattern=$2 rc=0
+    shift 2
+    num_checks=$((num_checks + 1))
+    timeout 60 "${launcher[@]}" -n 2 ./odd.sh "$leapgrad" "$@" >refused.out 2>refused.err </dev/null || rc=$?
+    [ $rc != 0 ] && [ $rc != 124 ] || fail "$what: exit code $rc"
+    grep -Eq -- "^leapgrad: .*($pattern)" refused.err || fail "$what: no match of '$pattern' in: $(head -c 600 refused.err)"
+    [ "$(grep -c '^leapgrad: ' refused.err)" = 1 ] || fail "$what: not one line: $(grep '^leapgrad: ' refused.err)"
+}
+
+# Starts a long run and waits for its first checkpoint; sets `pid`, and pids[rank].
+start() { # run directory, launcher's option...
+    local dir=$1
+    shift
+    "${launcher[@]}" "$@" -n 2 "$leapgrad" train cnn.yaml run.dir="$dir" $long >start.out 2>start.err </dev/null &
+    pid=$!
+    for _ in $(seq 600); do
+        [ -e "$dir/checkpoints/latest" ] && break
+        sleep 0.05
+    done
+    [ -e "$dir/checkpoints/latest" ] || fail "the run in $dir did not get going: $(head -c 300 start.err)"
+    pids=()
+    local process rank
+    for process in $(pgrep -f "leapgrad train cnn.yaml run.dir=$dir "); do
+        [ "$(cat /proc/$process/comm 2>/dev/null)" = leapgrad ] || continue
+        [ "$(readlink /proc/$process/cwd)" = "$work" ] || continue
+        rank=$(tr '\0' '\n' <"/proc/$process/environ" | sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK)=//p' | head -n 1)
+        [ -n "$rank" ] && pids[$rank]=$process
+    done
+}
+
+# Waits for the end of what start() started; sets `rc`. It must come soon.
+end() { # what
+    num_checks=$((num_checks + 1))
+    for _ in $(seq 400); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.05
+    done
+    if kill -0 "$pid" 2>/dev/null; then
+        fail "$1: it hangs"
+        kill -KILL "${pids[@]}" "$pid" 2>/dev/null
+    fi
+    rc=0
+    { wait "$pid"; } 2>/dev/null || rc=$?
+    kill -KILL "${pids[@]}" 2>/dev/null # those that are still frozen
+    return 0
+}
+
+num_flavors=0
+for flavor in openmpi mpich; do
+    lg_find_launcher $flavor "$build" || continue
+    num_flavors=$((num_flavors + 1))
+
+    # --- the bits of threads
+    for recipe in cnn gpt; do
+        [ -e $recipe-local ] || train $recipe.yaml run.dir=$recipe-local $ranks
+        check "$flavor: $recipe" mpi 2 train $recipe.yaml run.dir=$flavor-$recipe $ranks
+        same "$flavor: $recipe: hash" "$(hash_of $recipe-local)" "$(hash_of $flavor-$recipe)"
+        contains "$flavor: its name" "$(cat $flavor-$recipe/run.json)" '"comm": "(Open MPI|MPICH)'
+    done
+    check "$flavor: two replicas" mpi 2 train cnn.yaml run.dir=$flavor-d ranks.replicas=2 plan.strategy=priority exec.device=reference
+    [ -e d-local ] || train cnn.yaml run.dir=d-local ranks.replicas=2 plan.strategy=barrier exec.device=reference
+    same "$flavor: two replicas: hash" "$(hash_of d-local)" "$(hash_of $flavor-d)"
+    contains "$flavor: only rank 0 talks" "$(grep -c '^weights_hash' check.out)" '^1$'
+
+    # --- what ranks must have alike
+    export ODD_RANK=1 ODD_WORDS=
+    refused_by_mpi "$flavor: too few ranks" "2 processes were started, but the recipe is for one rank; set ranks.replicas=2" \
+        train cnn.yaml run.dir=bad
+    refused_by_mpi "$flavor: too many ranks" "2 processes were started, but .* is 4" \
+        train cnn.yaml run.dir=bad ranks.pipeline=2 ranks.replicas=2
+    ODD_WORDS=optim.lr=0.1 refused_by_mpi "$flavor: another recipe" "recipe.*rank.*lr: 0.0?5|recipe.*rank.*0.1" train cnn.yaml run.dir=bad $ranks
+    make_images other 200 5
+    mkdir -p elsewhere && cp other-labels elsewhere/train-labels
+    ODD_WORDS=data.train_images=nowhere refused_by_mpi "$flavor: a rank without data, by another recipe" "recipe" train cnn.yaml run.dir=bad $ranks
+    absent "$flavor: no run of it" bad
+
+    # --- Ctrl-C: to all, or to one of them
+    for who in all 1; do
+        start $flavor-stopped-$who
+        [ $who = all ] && kill -INT "${pids[@]}" || kill -INT "${pids[1]}"
+        end "$flavor: SIGINT to $who"
+        contains "$flavor: SIGINT to $who: state" "$(cat $flavor-stopped-$who/run.json)" '"state": "interrupted"'
+        contains "$flavor: SIGINT to $who: how to go on" "$(cat start.err)" 'stopped after step .*--resume'
+    done
+    done_steps=$(number_of $flavor-stopped-all steps)
+    steps="train.steps=$((done_steps + 20))"
+    check "$flavor: goes on" mpi 2 train $flavor-stopped-all --resume $steps
+    train cnn.yaml run.dir=$flavor-whole ${long/train.steps=1000000/$steps}
+    same "$flavor: hash after going on" "$(hash_of $flavor-whole)" "$(hash_of $flavor-stopped-all)"
+
+    # --- a frozen rank: the others say so
+    start $flavor-frozen
+    kill -STOP "${pids[1]}"
+    end "$flavor: a frozen rank"
+    contains "$flavor: a frozen rank: exit code" "$rc" '^(8|9)$'
+    contains "$flavor: a frozen rank: what is said" "$(cat start.err)" '^leapgrad: .*rank 1 .*sign of life'
+    check "$flavor: a frozen rank: the checkpoint is whole" "$leapgrad" eval $flavor-frozen
+
+    # --- a killed rank: all end; where the launcher leaves the others alone, they say so
+    start $flavor-killed
+    kill -KILL "${pids[1]}"
+    end "$flavor: a killed rank"
+    [ $rc != 0 ] || fail "$flavor: a killed rank: exit code 0"
+    check "$flavor: a killed rank: the checkpoint is whole" "$leapgrad" eval $flavor-killed
+    if [ $flavor = openmpi ]; then
+        start $flavor-survived --enable-recovery
+        kill -KILL "${pids[1]}"
+        end "$flavor: a survivor"
+        contains "$flavor: a survivor: what is said" "$(cat start.err)" '^leapgrad: .*rank 1 '
+    fi
+
+    # --- the self-test
+    check "$flavor: selftest" mpi 2 selftest --device=reference --pipeline=2
+    contains "$flavor: selftest" "$(cat check.out)" 'cases, all with the bits of one process'
+done
+
+if [ $num_flavors = 0 ]; then
+    echo "skipped: no MPI"
+    exit 77
+fi
+finish
