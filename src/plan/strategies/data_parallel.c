@@ -57,6 +57,7 @@ typedef struct reducer {
     const char *name;
     const lgi_unit *order;
     int num_order;
+    bool has_statistics;
     lgi_groups groups;
     int *all_updates; /* the replicas' UPDATEs, replica after replica, each in the same order */
     int num_updates_each;
@@ -154,6 +155,7 @@ static lg_status reducer_init(reducer *r)
 {
     const lg_graph *const graph = r->units->input->graph;
     const size_t num_ops = (size_t)lg_graph_num_ops(graph);
+    r->has_statistics = lg_graph_options(graph)->has_grad_stats;
     LG_TRY(lgi_groups_init(&r->groups, graph));
     LG_TRY(lgi_calloc(&r->times.start_ns, num_ops, sizeof(double)));
     LG_TRY(lgi_calloc(&r->times.end_ns, num_ops, sizeof(double)));
@@ -313,15 +315,29 @@ static int order_rank(reducer *r, int begin, int end, reduce_order by, int num)
     return num;
 }
 
+/* What stands between a layer's reduction and its update: its statistics over replicas and its rate. */
+static bool is_behind_reduction(const lg_op_info *info)
+{
+    return (info->kind == LG_OP_GRAD_STAT && info->micro_batch < 0) || info->kind == LG_OP_RATE;
+}
+
 /* A chunk and the update of its layer go over the step's end, on all replicas. */
 static void set_lag(reducer *r, const chunk *c)
 {
-    const int group = lg_graph_op(r->units->input->graph, c->op)->group;
+    const lg_graph *const graph = r->units->input->graph;
+    const int group = lg_graph_op(graph, c->op)->group;
     for (int k = r->groups.begin[group]; k < r->groups.begin[group + 1]; k++) {
         r->lag[r->groups.ops[k]] = 1;
     }
     for (int replica = 0; replica < r->units->num_replicas; replica++) {
         r->lag[r->all_updates[replica * r->num_updates_each + r->update_idx[c->update]]] = 1;
+    }
+    for (int op = 0; r->has_statistics && op < lg_graph_num_ops(graph); op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        if (is_behind_reduction(info) && info->layer == c->layer &&
+            info->rank % r->units->num_ranks == c->rank) {
+            r->lag[op] = 1;
+        }
     }
 }
 
@@ -438,11 +454,12 @@ static lg_status make(reducer *r, reduce_order by, bool has_lag, int num_put_off
     return lgi_expand(out, r->units, r->name, r->order, r->num_order, &tail, NULL);
 }
 
-/* Whether updates may lag: the clipping factor is an output and waits for all reductions. */
+/* Whether updates may lag: a clipping factor, or rates of all layers in one, are an output and wait for all reductions. */
 static bool may_lag(const reducer *r)
 {
-    return r->units->input->opts.allow_lag &&
-           !lg_graph_options(r->units->input->graph)->has_clipping && r->num_chunks > 0;
+    const lg_graph_opts *const opts = lg_graph_options(r->units->input->graph);
+    return r->units->input->opts.allow_lag && !opts->has_clipping && !opts->has_joint_rates &&
+           r->num_chunks > 0;
 }
 
 /* A plan with its simulated time, and whether it fits the budget. */
@@ -558,7 +575,7 @@ static int compare_put_off(const void *a, const void *b)
     return x[0] != y[0] ? (x[0] > y[0]) - (x[0] < y[0]) : (x[1] > y[1]) - (x[1] < y[1]);
 }
 
-/* Puts off the last micro-batch's weight gradients of layers up to `last_layer` (-1: none); *out_num of them. */
+/* Puts off the last micro-batch's weight gradients (and their statistics) of layers up to `last_layer` (-1: none); *out_num of them. */
 static lg_status put_off_up_to(reducer *r, int last_layer, int *out_num)
 {
     const lg_graph *const graph = r->units->input->graph;
@@ -571,7 +588,8 @@ static lg_status put_off_up_to(reducer *r, int last_layer, int *out_num)
         const bool is_last =
             info->micro_batch >= 0 &&
             info->micro_batch % r->units->num_micro_batches == r->units->num_micro_batches - 1;
-        r->is_put_off[op] = info->kind == LG_OP_WEIGHT_GRAD && is_last && info->layer <= last_layer;
+        r->is_put_off[op] = (info->kind == LG_OP_WEIGHT_GRAD || info->kind == LG_OP_GRAD_STAT) &&
+                            is_last && info->layer <= last_layer;
         if (r->is_put_off[op]) {
             const lg_status status = lgi_grow(&pairs, &capacity, (size_t)num + 1, sizeof *pairs);
             if (status != LG_OK) {

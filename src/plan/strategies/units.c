@@ -2,7 +2,7 @@
  * Units of a graph: which ops they have, how long they take, what they wait for. All of it follows from the ops and edges, so skip
  * connections over stages, tied weights and inputs that several ranks load need no special case.
  *
- * Forward, loss and gradients belong to the unit of their stage. Loading of inputs and reorders belong to the unit that first reads
+ * Forward, loss and gradients (with a micro-batch's statistics) belong to the unit of their stage. Loading of inputs and reorders belong to the unit that first reads
  * their result or, if a message does, to the one that wrote last, so that no rank waits for a later unit of this one. Sums of
  * gradients belong to their stage, parts of sums that another rank makes to the unit that made the last of the summands.
  */
@@ -113,6 +113,8 @@ static lgi_unit_kind phase_of(const lg_op_info *info)
         return LGI_UNIT_I;
     case LG_OP_WEIGHT_GRAD:
         return LGI_UNIT_W;
+    case LG_OP_GRAD_STAT: /* of a micro-batch: frees its gradient */
+        return info->micro_batch >= 0 ? LGI_UNIT_W : LGI_NUM_UNIT_KINDS;
     default:
         return LGI_NUM_UNIT_KINDS;
     }

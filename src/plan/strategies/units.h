@@ -1,6 +1,6 @@
 /*
  * Units: what pipeline strategies put in order. A unit is all that one stage does for one micro-batch in one phase: F
- * forward (and the loss), I input gradients (joint layers and sums of gradients too), W weight gradients. In a rank's list B
+ * forward (and the loss), I input gradients (joint layers and sums of gradients too), W weight gradients and their statistics. In a rank's list B
  * stands for I and W together.
  *
  * Replicas are alike: schedules are made for replica 0 and hold for all of them.
