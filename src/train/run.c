@@ -100,11 +100,13 @@ static lg_data_part training_part(const lgi_run *run)
 static bool is_evaluation_due(const lgi_run *run, int64_t step)
 {
     const lg_data_part part = training_part(run);
-    const int64_t every = run->recipe->train.eval_every > 0       ? run->recipe->train.eval_every
+    const int64_t asked = run->recipe->train.eval_every;
+    const int64_t every = asked > 0                               ? asked
                           : run->recipe->data.kind == LG_DATA_IDX ? lg_job_steps_per_epoch(run->job)
                                                                   : 0;
+    const int64_t place = asked > 0 ? step : step + run->job->batch_shift;
     const bool is_final_test = step == run->num_steps && part == LG_PART_TEST;
-    return every > 0 && step > 0 && step % every == 0 && has_part(run, part) && !is_final_test;
+    return every > 0 && step > 0 && place % every == 0 && has_part(run, part) && !is_final_test;
 }
 
 static lg_status evaluate(lgi_run *run, lg_data_part part)
@@ -210,7 +212,7 @@ static lg_run_progress progress_of(const lgi_run *run, const lg_step_result *res
     const lg_run_progress progress = {
         .step = done,
         .num_steps = run->num_steps,
-        .epoch = (double)done / (double)lg_job_steps_per_epoch(run->job),
+        .epoch = (double)(done + run->job->batch_shift) / (double)lg_job_steps_per_epoch(run->job),
         .loss = result->loss,
         .lr = lg_optim_lr(&optim, result->step, run->job->num_steps) *
               lg_optim_fixed_factor(&optim, lgi_job_scale(run->job)),

@@ -55,8 +55,19 @@ static int64_t count_steps(const lg_job *job)
         return recipe->train.steps;
     }
     return job->has_data
-               ? recipe->train.epochs * lg_loader_batches_per_epoch(job->data.train_loader)
+               ? recipe->train.epochs * lg_loader_batches_per_epoch(job->data.train_loader) -
+                     job->batch_shift
                : 1;
+}
+
+/* The loader's batch that comes at `place`, less the steps done. Batches may have had another size until then. */
+static int64_t find_batch_shift(const lg_job *job, const lgi_data_place *place)
+{
+    const lg_loader *const loader = job->data.train_loader;
+    const int64_t max_samples = lg_loader_max_samples(loader);
+    const int64_t num_batches = lg_loader_batches_per_epoch(loader);
+    const int64_t seen = (place->epoch_samples + max_samples - 1) / max_samples;
+    return place->epoch * num_batches + (seen < num_batches ? seen : num_batches) - place->step;
 }
 
 static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *overrides)
@@ -128,6 +139,9 @@ static lg_status make_parts(lg_job *job, const lgi_job_overrides *overrides)
     if (job->has_data) {
         LG_TRY(lgi_run_data_open(&job->data, recipe));
         shape = lgi_run_data_image_shape(&job->data);
+    }
+    if (job->has_data && overrides->place != NULL) {
+        job->batch_shift = find_batch_shift(job, overrides->place);
     }
     job->num_steps = count_steps(job);
     LG_TRY(lg_model_from_recipe(&job->model, recipe,
@@ -273,7 +287,8 @@ static lg_status require_data(const lg_job *job)
 lg_status lgi_job_next_batch(lg_job *job, const lg_batch **out)
 {
     LG_TRY(require_data(job));
-    return lg_loader_get(job->data.train_loader, lg_trainer_next_step(job->trainer), out);
+    return lg_loader_get(job->data.train_loader,
+                         lg_trainer_next_step(job->trainer) + job->batch_shift, out);
 }
 
 lg_status lgi_job_train_batch(lg_job *job, const lg_batch *batch, lg_step_result *result)

@@ -18,7 +18,15 @@ struct lg_job {
     lg_stages stages;    /* empty with one pipeline rank and one stage */
     bool has_machine;    /* of a file, for links */
     lg_machine machine;
+    int64_t batch_shift; /* step t trains on the loader's batch t + batch_shift */
 };
+
+/* Where a run stood in its data when its checkpoint was written. */
+typedef struct lgi_data_place {
+    int64_t step;          /* steps done */
+    int64_t epoch;         /* whole epochs done */
+    int64_t epoch_samples; /* samples of the next one that were seen */
+} lgi_data_place;
 
 /* Where another plan or other costs than the recipe's are wanted; as lg_job_create() otherwise. */
 typedef struct lgi_job_overrides {
@@ -26,6 +34,8 @@ typedef struct lgi_job_overrides {
     const char *plan_path;  /* NULL: the recipe's */
     const char *costs_path; /* NULL: the recipe's costs */
     lgi_ranks *ranks;       /* borrowed; NULL: alone */
+    const lgi_data_place
+        *place; /* NULL: the beginning; else the data go on from there, from a whole batch */
 } lgi_job_overrides;
 
 /* INVALID_ARG unless the recipe is for so many ranks. */

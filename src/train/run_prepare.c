@@ -22,6 +22,8 @@ struct origin {
     bool was_finished;
     bool has_same_version; /* of the program */
     bool has_plan;         /* that may be run again */
+    bool has_place;        /* it says where the data stand */
+    lgi_data_place place;
     char *plan_path;
     char *costs_path;
 };
@@ -84,6 +86,11 @@ static lg_status open_origin(lgi_run *run, struct origin *origin)
     LG_TRY_GOTO(lgi_resume_compare(&origin->changes, about->recipe_json, run->recipe_json));
     LG_TRY_GOTO(lgi_resume_facts_parse(&origin->facts, about->extra_json));
     origin->has_plan = !origin->changes.has_plan_changes && is_plan_good(run, origin);
+    origin->has_place = lgi_resume_place(&origin->place, &origin->facts, about->step);
+    if (origin->changes.has_batch_changes && !origin->has_place) {
+        LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG, "train.batch: the checkpoint is of an earlier version "
+                                             "and does not say where its data stand"));
+    }
 out:
     lgi_free(root);
     return status;
@@ -94,6 +101,8 @@ static lg_status share_origin(lgi_run *run, struct origin *origin)
 {
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_checkpoint, sizeof origin->has_checkpoint));
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->was_finished, sizeof origin->was_finished));
+    LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_place, sizeof origin->has_place));
+    LG_TRY(lgi_ranks_tell(&run->ranks, &origin->place, sizeof origin->place));
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_plan, sizeof origin->has_plan));
     if (!origin->has_plan) {
         return LG_OK;
@@ -120,8 +129,10 @@ static lg_status find_origin(lgi_run *run, struct origin *origin)
 /* Makes the job; with the plan that the run had, where that still fits, else with a new one. */
 static lg_status create_job(lgi_run *run, const struct origin *origin)
 {
-    lgi_job_overrides overrides = {
-        .plan_path = origin->plan_path, .costs_path = origin->costs_path, .ranks = &run->ranks};
+    lgi_job_overrides overrides = {.plan_path = origin->plan_path,
+                                   .costs_path = origin->costs_path,
+                                   .ranks = &run->ranks,
+                                   .place = origin->has_place ? &origin->place : NULL};
     if (origin->plan_path != NULL) {
         const lg_status status = lgi_job_create(&run->job, run->recipe, &overrides);
         if (status == LG_OK || run->ranks.comm != NULL) {
@@ -163,6 +174,11 @@ static lg_status load_origin(lgi_run *run, const struct origin *origin)
         LG_FAIL(LG_INVALID_ARG,
                 "the run in '%s' has done %" PRId64 " steps, the recipe asks for %" PRId64,
                 run->dir.path, run->first_step, run->num_steps);
+    }
+    if (origin->changes.has_batch_changes) {
+        lgi_run_say(run, "from step %" PRId64 " on a batch has %" PRId64 " samples: S = %g",
+                    run->first_step + 1, lg_loader_max_samples(run->job->data.train_loader),
+                    lgi_job_scale(run->job));
     }
     if (origin->changes.has_length_changes && run->recipe->optim.schedule != LG_SCHEDULE_CONSTANT) {
         lgi_run_say(run,
