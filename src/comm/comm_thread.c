@@ -27,10 +27,13 @@
 #include "comm/transport.h"
 
 #define TICK_NS UINT64_C(250000000)
-#define MIN_POLL_NS UINT64_C(20000)
-#define MAX_BUSY_POLL_NS UINT64_C(200000)
+/* One look costs about 10 us of a core, most of it for sleeping and waking. */
+#define NOW_POLL_NS UINT64_C(20000)
+#define MIN_POLL_NS UINT64_C(50000)
+#define MAX_BUSY_POLL_NS UINT64_C(500000)
 #define MAX_IDLE_POLL_NS UINT64_C(20000000)
-#define POLL_PART 32 /* of the time since something happened */
+#define POLL_PART 8 /* of the time since something happened */
+/* Short: threads of several processes on one core do not yield to each other. */
 #define SPIN_NS UINT64_C(50000)
 /* A driver that wants rounds of a transport that wakes by itself: only in case it waits for something else. */
 #define SOON_NS UINT64_C(1000000)
@@ -56,6 +59,7 @@ void lgi_comm_post(lg_comm *comm, lgi_message *message)
     message->comm = comm;
     message->has_failed = false;
     message->num_pieces = 0;
+    message->num_moved_bytes = 0;
     atomic_store_explicit(&message->state, LGI_MESSAGE_POSTED, memory_order_relaxed);
     (void)atomic_fetch_add(&comm->num_open, 1);
     lgi_message *head = atomic_load_explicit(&comm->inbox, memory_order_relaxed);
@@ -186,10 +190,11 @@ static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t unchang
     if (!transport->needs_polling) {
         return wanted != LGI_DRIVE_IDLE ? SOON_NS : UINT64_MAX;
     }
-    const bool is_busy = wanted != LGI_DRIVE_IDLE || transport->is_busy(comm);
-    const uint64_t max_ns = wanted == LGI_DRIVE_NOW ? MIN_POLL_NS
-                            : is_busy               ? MAX_BUSY_POLL_NS
-                                                    : MAX_IDLE_POLL_NS;
+    if (wanted == LGI_DRIVE_NOW) {
+        return NOW_POLL_NS;
+    }
+    const bool is_busy = wanted == LGI_DRIVE_SOON || transport->is_busy(comm);
+    const uint64_t max_ns = is_busy ? MAX_BUSY_POLL_NS : MAX_IDLE_POLL_NS;
     const uint64_t part_ns = unchanged_ns / POLL_PART;
     return part_ns < MIN_POLL_NS ? MIN_POLL_NS : part_ns < max_ns ? part_ns : max_ns;
 }

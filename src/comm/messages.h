@@ -39,7 +39,8 @@ typedef struct lgi_message {
     /* The communicator's: */
     lg_comm *comm;
     struct lgi_message *next;
-    int num_pieces; /* under way */
+    int num_pieces; /* under way; they end in any order */
+    int64_t num_moved_bytes;
 } lgi_message;
 
 /* Any thread; never blocks. Once the communicator has failed the message is done at once, or soon. */

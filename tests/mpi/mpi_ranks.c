@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "comm/mpi/comm_mpi.h"
+
 static void check(lg_comm *comm)
 {
     const int rank = lg_comm_rank(comm);
@@ -21,6 +23,16 @@ static void check(lg_comm *comm)
     }
     exchange_with_all(comm);
     check_collectives(comm);
+    if (lg_comm_num_ranks(comm) == 2) {
+        lgi_comm_mpi_set_piece_bytes(4097); /* a size that is one piece, one that is many */
+        EXPECT(lgi_comm_barrier(comm) == LG_OK);
+        receiver_is_late(comm);
+        sender_is_late(comm);
+        EXPECT(lgi_comm_barrier(comm) == LG_OK);
+        lgi_comm_mpi_set_piece_bytes(INT64_C(1) << 30);
+    }
+    lg_comm *again = NULL;
+    EXPECT(lg_comm_mpi_create(&again) == LG_NOT_SUPPORTED && again == NULL);
     EXPECT(lgi_comm_agree(comm, "the recipe", "a\n") == LG_OK);
     EXPECT(lgi_comm_agree(comm, "the recipe", rank == 1 ? "b\n" : "a\n") == LG_INVALID_ARG);
     EXPECT(strstr(lg_last_error(), "of rank 1 is not that of rank 0: line 1 is 'b'") != NULL);
@@ -62,6 +74,40 @@ static void tell_step(lg_comm *comm)
     lgi_comm_tell(comm, &activity);
     EXPECT(lgi_comm_barrier(comm) == LG_OK);
     sleep_ms(1200); /* a sign of life or two */
+}
+
+/* All send to all, large and small, until rank 1 stands still, at some moment. */
+static lg_status storm(lg_comm *comm)
+{
+    enum { NUM = 8 };
+    const int rank = lg_comm_rank(comm);
+    const int num_ranks = lg_comm_num_ranks(comm);
+    const uint64_t end_ns = lgi_clock_ns() + 300000000 + (uint64_t)getpid() % 200 * 1000000;
+    lg_status status = LG_OK;
+    tell_step(comm);
+    while (status == LG_OK) {
+        lgi_message messages[MAX_TEST_RANKS * NUM * 2];
+        unsigned char *data[MAX_TEST_RANKS * NUM * 2];
+        int num = 0;
+        for (int m = 0; m < num_ranks * NUM * 2; m++) {
+            const int peer = m / 2 % num_ranks;
+            const int64_t num_bytes = m / 2 / num_ranks % 2 == 0 ? 100 : 300000;
+            data[num] = calloc(1, (size_t)num_bytes);
+            messages[num] = make_message(m % 2 == 0, peer, m / 2 / num_ranks % LGI_NUM_CHANNELS,
+                                         data[num], num_bytes);
+            lgi_comm_post(comm, &messages[num++]);
+            if (rank == 1 && lgi_clock_ns() > end_ns) {
+                (void)raise(SIGSTOP);
+            }
+        }
+        for (int m = 0; m < num; m++) {
+            const lg_status one = lgi_comm_wait(comm, &messages[m]);
+            status = status == LG_OK ? one : status;
+            memset(data[m], 0x55, 100);
+            free(data[m]);
+        }
+    }
+    return status;
 }
 
 /* A failure as a program meets it: says it in a line and ends with its status. */
@@ -107,6 +153,9 @@ int main(int num_args, char **args)
             (void)raise(name[0] == 's' ? SIGSTOP : SIGKILL);
         }
         return report(comm, wait_in_vain(comm, rank == 0 ? 1 : 0));
+    }
+    if (strcmp(name, "storm") == 0) {
+        return report(comm, storm(comm));
     }
     if (strcmp(name, "failure") == 0) {
         if (rank == 1) {

@@ -43,6 +43,7 @@ circle) says "$num_ranks" '^rank . ends with TIMEOUT: .*no progress for [34].* s
 short) says "$num_ranks" 'rank 0 sends 8 bytes to rank 1, which expects 16 \(channel plan\)$' ;;
 long) says "$num_ranks" 'rank 0 sends more bytes to rank 1, which expects 16 \(channel plan\)$' ;;
 silence) says $others '^rank [02] ends with TIMEOUT: .*rank 1 has given no sign of life for [34].* s \(last heard: step 12, WEIGHT_GRAD conv3\)$' ;;
+storm) says $others '^rank [02] ends with TIMEOUT: .*rank 1 has given no sign of life for [34]' ;;
 death) says 1 'signal 9' ;; # the launcher ends the others by itself
 esac
 if [ "$failed" != 0 ]; then

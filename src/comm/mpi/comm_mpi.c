@@ -22,10 +22,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "comm/collectives.h"
+#include "comm/mpi/comm_mpi.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/transport.h"
 
-#define MAX_PIECE_BYTES (INT64_C(1) << 30)
 #define SIGN_NS UINT64_C(450000000) /* ticks come each 250 ms: every other one */
 /* A rank that has left: its last messages may still be on their way. */
 #define LEFT_GRACE_NS UINT64_C(1000000000)
@@ -39,6 +39,12 @@
 #define MOVED_NS UINT64_C(1500)
 #define MAX_MOVES 64
 #define CONTROL_TAG 0
+
+/* An MPI message has less than 2^31 bytes. */
+static int64_t max_piece_bytes = INT64_C(1) << 30;
+
+/* MPI can be started once in a process, and not again after its end. */
+static _Atomic bool was_created;
 
 typedef enum control_kind { CONTROL_SIGN = 1, CONTROL_FAILURE } control_kind;
 
@@ -265,7 +271,7 @@ static void mpi_start(lg_comm *comm, lgi_message *message)
     int64_t begin = 0;
     do {
         const int64_t left = message->num_bytes - begin;
-        const int64_t num_bytes = left < MAX_PIECE_BYTES ? left : MAX_PIECE_BYTES;
+        const int64_t num_bytes = left < max_piece_bytes ? left : max_piece_bytes;
         const int error = state->mpi->start(
             LGI_MPI_DATA, message->is_send, message->peer, message->channel,
             message->num_bytes > 0 ? (char *)message->data + begin : (char *)&state->in.rank,
@@ -292,12 +298,17 @@ static void forget(mpi_state *state, const lgi_message *message)
     }
 }
 
-/* How many bytes the next piece to end has: all are full but the last one. */
-static int64_t piece_bytes(const lgi_message *message)
+static void fail_sizes(lg_comm *comm, const lgi_message *message, bool was_truncated)
 {
-    const int64_t rest = message->num_bytes % MAX_PIECE_BYTES;
-    const bool is_last = message->num_pieces == 1;
-    return is_last && (rest != 0 || message->num_bytes == 0) ? rest : MAX_PIECE_BYTES;
+    char sent[64];
+    (void)snprintf(sent, sizeof sent, was_truncated ? "more" : "%lld",
+                   (long long)message->num_moved_bytes);
+    char text[LGI_COMM_FAILURE_BYTES];
+    (void)snprintf(text, sizeof text,
+                   "rank %d sends %s bytes to rank %d, which expects %lld (channel %s)",
+                   message->peer, sent, comm->rank, (long long)message->num_bytes,
+                   lgi_channel_name(message->channel));
+    lgi_comm_fail(comm, LG_INTERNAL, text);
 }
 
 static void end_piece(lg_comm *comm, const lgi_mpi_done *done)
@@ -307,21 +318,12 @@ static void end_piece(lg_comm *comm, const lgi_mpi_done *done)
         fail_mpi(comm, message->is_send ? "send" : "receive", done->error);
         return;
     }
-    const bool is_wrong =
-        !done->is_send && (done->was_truncated || done->num_bytes != (int)piece_bytes(message));
-    if (is_wrong) {
-        char sent[64];
-        (void)snprintf(sent, sizeof sent, done->was_truncated ? "more bytes" : "%d bytes",
-                       done->num_bytes);
-        char text[LGI_COMM_FAILURE_BYTES];
-        (void)snprintf(text, sizeof text,
-                       "rank %d sends %s to rank %d, which expects %lld (channel %s)",
-                       message->peer, sent, comm->rank, (long long)message->num_bytes,
-                       lgi_channel_name(message->channel));
-        lgi_comm_fail(comm, LG_INTERNAL, text);
-        return;
-    }
-    if (--message->num_pieces == 0) {
+    message->num_moved_bytes += done->num_bytes;
+    message->num_pieces--;
+    if (done->was_truncated || (message->num_pieces == 0 && !message->is_send &&
+                                message->num_moved_bytes != message->num_bytes)) {
+        fail_sizes(comm, message, done->was_truncated);
+    } else if (message->num_pieces == 0) {
         forget(state_of(comm), message);
         lgi_message_finish(message, false);
     }
@@ -561,6 +563,11 @@ static lg_status find_neighbours(lg_comm *comm)
     return status;
 }
 
+void lgi_comm_mpi_set_piece_bytes(int64_t num_bytes)
+{
+    max_piece_bytes = num_bytes;
+}
+
 lg_status lg_comm_mpi_create(lg_comm **out)
 {
     lg_status status = LG_OK;
@@ -569,6 +576,9 @@ lg_status lg_comm_mpi_create(lg_comm **out)
     const lgi_mpi_module *mpi = NULL;
     *out = NULL;
     LG_TRY(lgi_mpi_load_module(&mpi));
+    if (atomic_exchange(&was_created, true)) {
+        LG_FAIL(LG_NOT_SUPPORTED, "MPI was started before: it can be started once in a process");
+    }
     LG_TRY_GOTO(lgi_calloc(&comm, 1, sizeof *comm));
     LG_TRY_GOTO(lgi_calloc(&state, 1, sizeof *state));
     state->mpi = mpi;

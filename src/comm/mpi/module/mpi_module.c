@@ -52,11 +52,17 @@ static int module_open(lgi_mpi_place *out)
     int error = MPI_Initialized(&is_started);
     if (error == MPI_SUCCESS && !is_started) {
         error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
-        is_mine = true;
+        is_mine = error == MPI_SUCCESS;
         if (error == MPI_SUCCESS) {
             /* Errors of calls that concern several communicators go to this one's handler. */
             error = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         }
+    }
+    if (error == MPI_SUCCESS && !is_mine) {
+        error = MPI_Query_thread(&level);
+    }
+    if (error == MPI_SUCCESS && level < (is_mine ? MPI_THREAD_FUNNELED : MPI_THREAD_SERIALIZED)) {
+        error = MPI_ERR_UNSUPPORTED_OPERATION; /* the thread that calls is not the main one */
     }
     if (error != MPI_SUCCESS) {
         return error;
