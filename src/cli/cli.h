@@ -72,7 +72,7 @@ const char *cli_nearest(const char *text, const char *(*name_of)(int idx, const 
 /** Sets the one line that is printed when the command fails, in place of lg_last_error(). */
 lg_status cli_fail(lg_status code, const char *format, ...) LG_PRINTF(2, 3);
 /** The failure of this process is another one's to tell: nothing is printed. */
-void cli_be_silent(bool is_silent);
+void cli_be_silent(bool has_no_say);
 
 /* --- recipes and jobs (cli_job.c) --- */
 

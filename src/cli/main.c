@@ -15,12 +15,12 @@ static const cli_command *const commands[] = {
 
 /* --- errors -------------------------------------------------------------------------------------------------------- */
 
-static char failure[1024];
+static char failure[2048];
 static bool is_silent;
 
-void cli_be_silent(bool value)
+void cli_be_silent(bool has_no_say)
 {
-    is_silent = value;
+    is_silent = has_no_say;
 }
 
 lg_status cli_fail(lg_status code, const char *format, ...)
@@ -39,12 +39,15 @@ static void print_failure(lg_status status)
     if (text[0] == '\0') {
         text = lg_status_text(status);
     }
-    (void)fflush(stdout);
-    (void)fputs("leapgrad: ", stderr);
-    for (const char *c = text; *c != '\0'; c++) {
-        (void)fputc((unsigned char)*c < ' ' || *c == 127 ? ' ' : *c, stderr);
+    char line[sizeof failure + 16];
+    size_t length = (size_t)snprintf(line, sizeof line - 1, "leapgrad: %s", text);
+    length = length < sizeof line - 1 ? length : sizeof line - 2;
+    for (size_t i = 0; i < length; i++) {
+        line[i] = (unsigned char)line[i] < ' ' || line[i] == 127 ? ' ' : line[i];
     }
-    (void)fputc('\n', stderr);
+    line[length++] = '\n';
+    (void)fflush(stdout);
+    (void)fwrite(line, 1, length, stderr); /* at once: launchers mix what processes write */
 }
 
 /* --- help ---------------------------------------------------------------------------------------------------------- */

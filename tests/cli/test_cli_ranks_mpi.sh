@@ -9,14 +9,16 @@ build=$(dirname "$leapgrad")
 ranks="ranks.pipeline=2 plan.strategy=1f1b train.micro_batches=2 exec.device=reference"
 long="$ranks train.steps=1000000 train.eval_every=0 train.checkpoint_every=50 ranks.timeout_s=2"
 
-# A rank with something of its own: AS_RANK, then words that are added to its command.
+# Rank 1 has something of its own: words that are added to its command, a folder with other files, little memory.
 cat >odd.sh <<'SH'
 #!/bin/sh
 rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 program=$1
 shift
-[ "$rank" = "$ODD_RANK" ] && exec "$program" "$@" $ODD_WORDS
-exec "$program" "$@"
+[ "$rank" = 1 ] || exec "$program" "$@"
+cd "${ODD_FOLDER:-.}"
+[ -z "$ODD_KIBIBYTES" ] || ulimit -v "$ODD_KIBIBYTES"
+exec "$program" "$@" $ODD_WORDS
 SH
 chmod +x odd.sh
 
@@ -74,6 +76,12 @@ end() { # what
     return 0
 }
 
+# Folders of rank 1: with other labels, without one file, with nothing.
+mkdir other lacking empty
+cp ./*.yaml train-images train-labels test-images test-labels other
+cp ./*.yaml train-images train-labels test-images lacking
+(cd other && make_images train 200 5)
+
 num_flavors=0
 for flavor in openmpi mpich; do
     lg_find_launcher $flavor "$build" || continue
@@ -92,30 +100,29 @@ for flavor in openmpi mpich; do
     contains "$flavor: only rank 0 talks" "$(grep -c '^weights_hash' check.out)" '^1$'
 
     # --- what ranks must have alike
-    export ODD_RANK=1 ODD_WORDS=
     refused_by_mpi "$flavor: too few ranks" "2 processes were started, but the recipe is for one rank; set ranks.replicas=2" \
         train cnn.yaml run.dir=bad
     refused_by_mpi "$flavor: too many ranks" "2 processes were started, but .* is 4" \
         train cnn.yaml run.dir=bad ranks.pipeline=2 ranks.replicas=2
-    ODD_WORDS=optim.lr=0.1 refused_by_mpi "$flavor: another recipe" "recipe.*rank.*lr: 0.0?5|recipe.*rank.*0.1" train cnn.yaml run.dir=bad $ranks
-    make_images other 200 5
-    mkdir -p elsewhere && cp other-labels elsewhere/train-labels
-    ODD_WORDS=data.train_images=nowhere refused_by_mpi "$flavor: a rank without data, by another recipe" "recipe" train cnn.yaml run.dir=bad $ranks
+    ODD_WORDS=optim.lr=0.1 refused_by_mpi "$flavor: another recipe" "recipe.*rank.*lr: 0.1" train cnn.yaml run.dir=bad $ranks
+    ODD_FOLDER=other refused_by_mpi "$flavor: other data" "training data.*rank" train cnn.yaml run.dir=bad $ranks
+    ODD_FOLDER=lacking refused_by_mpi "$flavor: data that one rank lacks" "rank 1: .*test-labels" train cnn.yaml run.dir=bad $ranks
+    ODD_FOLDER=empty refused_by_mpi "$flavor: a recipe that one rank lacks" "rank 1: .*cnn.yaml" train cnn.yaml run.dir=bad $ranks
     absent "$flavor: no run of it" bad
 
     # --- Ctrl-C: to all, or to one of them
-    for who in all 1; do
+    for who in $([ $flavor = mpich ] && echo all) 1; do
         start $flavor-stopped-$who
         [ $who = all ] && kill -INT "${pids[@]}" || kill -INT "${pids[1]}"
         end "$flavor: SIGINT to $who"
         contains "$flavor: SIGINT to $who: state" "$(cat $flavor-stopped-$who/run.json)" '"state": "interrupted"'
         contains "$flavor: SIGINT to $who: how to go on" "$(cat start.err)" 'stopped after step .*--resume'
     done
-    done_steps=$(number_of $flavor-stopped-all steps)
+    done_steps=$(number_of $flavor-stopped-1 steps)
     steps="train.steps=$((done_steps + 20))"
-    check "$flavor: goes on" mpi 2 train $flavor-stopped-all --resume $steps
+    check "$flavor: goes on" mpi 2 train $flavor-stopped-1 --resume $steps
     train cnn.yaml run.dir=$flavor-whole ${long/train.steps=1000000/$steps}
-    same "$flavor: hash after going on" "$(hash_of $flavor-whole)" "$(hash_of $flavor-stopped-all)"
+    same "$flavor: hash after going on" "$(hash_of $flavor-whole)" "$(hash_of $flavor-stopped-1)"
 
     # --- a frozen rank: the others say so
     start $flavor-frozen
@@ -139,8 +146,10 @@ for flavor in openmpi mpich; do
     fi
 
     # --- the self-test
-    check "$flavor: selftest" mpi 2 selftest --device=reference --pipeline=2
-    contains "$flavor: selftest" "$(cat check.out)" 'cases, all with the bits of one process'
+    if [ $flavor = mpich ]; then
+        check "$flavor: selftest" mpi 2 selftest --device=reference --pipeline=2
+        contains "$flavor: selftest" "$(cat check.out)" 'cases, all with the bits of one process'
+    fi
 done
 
 if [ $num_flavors = 0 ]; then
