@@ -108,6 +108,10 @@ for flavor in openmpi mpich; do
     ODD_FOLDER=other refused_by_mpi "$flavor: other data" "training data.*rank" train cnn.yaml run.dir=bad $ranks
     ODD_FOLDER=lacking refused_by_mpi "$flavor: data that one rank lacks" "rank 1: .*test-labels" train cnn.yaml run.dir=bad $ranks
     ODD_FOLDER=empty refused_by_mpi "$flavor: a recipe that one rank lacks" "rank 1: .*cnn.yaml" train cnn.yaml run.dir=bad $ranks
+    if { (ulimit -v 300000 && "$leapgrad" --version); } >/dev/null 2>&1; then
+        ODD_KIBIBYTES=300000 refused_by_mpi "$flavor: a rank without memory" "rank 1: .*(bytes|thread|memory)" \
+            train cnn.yaml run.dir=bad $ranks model.kind=vgg model.depth=11 model.width=64 model.hidden=4096
+    fi
     absent "$flavor: no run of it" bad
 
     # --- Ctrl-C: to all, or to one of them
