@@ -218,6 +218,13 @@ const char *lgi_format_bytes(double bytes, char *text, size_t text_bytes)
     return text;
 }
 
+double lgi_picture_step_ns(const lgi_picture *picture, const lg_timeline *timeline)
+{
+    return picture->plan->num_ranks > 1 && timeline->step_ns > 0.0
+               ? timeline->step_ns
+               : timeline->end_ns - timeline->begin_ns;
+}
+
 double lgi_nice_step(double range, int num_parts)
 {
     if (!(range > 0.0) || !isfinite(range)) {

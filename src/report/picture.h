@@ -48,6 +48,12 @@ void lgi_picture_lane_name(const lgi_picture *picture, int lane, char *text, siz
 bool lgi_memory_point_is_shown(const lg_timeline *timeline, const lg_memory_point *point, int rank);
 
 /* "1.23 ms", "45 us" with the right sign; "12.3 MiB". */
+/*
+ * What busy times are parts of: the width of the picture or, if it shows several ranks, whose iterations begin at different times, the
+ * step.
+ */
+double lgi_picture_step_ns(const lgi_picture *picture, const lg_timeline *timeline);
+
 const char *lgi_format_ns(double ns, char *text, size_t text_bytes);
 const char *lgi_format_bytes(double bytes, char *text, size_t text_bytes);
 

@@ -20,7 +20,6 @@
 #include "report/report_rates.h"
 
 #define NS_PER_MS 1e6
-#define BYTES_PER_MIB 1048576.0
 #define CLOSE_FRAC 0.05 /* predicted and measured step time within this: good */
 
 /* --- headline ------------------------------------------------------------------------------------------------------ */
@@ -280,6 +279,27 @@ static lg_status add_curves(lgi_text *out, const lg_metrics *metrics)
 
 /* --- the step ------------------------------------------------------------------------------------------------------ */
 
+/* The unit in which the peak of `rank` is a number from 1 to 1000 or so; *scale: its bytes. */
+static const char *memory_unit(const lgi_picture *picture, int rank, double *scale)
+{
+    static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB"};
+    size_t unit = 0;
+    double most = 0.0;
+    for (int p = 0; p < picture->num_panels; p++) {
+        const lg_timeline *const timeline = picture->panels[p].timeline;
+        for (int i = 0; i < timeline->num_memory_points; i++) {
+            const lg_memory_point *const point = &timeline->memory_points[i];
+            most = point->rank == rank ? fmax(most, (double)point->bytes) : most;
+        }
+    }
+    *scale = 1.0;
+    while (most / *scale >= 1024.0 && unit + 1 < sizeof units / sizeof units[0]) {
+        *scale *= 1024.0;
+        unit++;
+    }
+    return units[unit];
+}
+
 /* Live bytes of `rank` over the step, planned and measured. */
 static lg_status add_memory_chart(lgi_text *out, const lgi_picture *picture, int rank)
 {
@@ -288,6 +308,8 @@ static lg_status add_memory_chart(lgi_text *out, const lgi_picture *picture, int
     double *values[4] = {NULL, NULL, NULL, NULL};
     char title[64];
     int num = 0;
+    double scale = 1.0;
+    const char *const unit = memory_unit(picture, rank, &scale);
     for (int p = 0; p < picture->num_panels && p < 2; p++) {
         const lg_timeline *const timeline = picture->panels[p].timeline;
         double **const x = &values[2 * p];
@@ -300,7 +322,7 @@ static lg_status add_memory_chart(lgi_text *out, const lgi_picture *picture, int
             const lg_memory_point *const point = &timeline->memory_points[i];
             if (lgi_memory_point_is_shown(timeline, point, rank)) {
                 (*x)[num_points] = (point->time_ns - timeline->begin_ns) / NS_PER_MS;
-                (*y)[num_points++] = (double)point->bytes / BYTES_PER_MIB;
+                (*y)[num_points++] = (double)point->bytes / scale;
             }
         }
         if (num_points > 0) { /* the last value holds to the end */
@@ -322,7 +344,7 @@ static lg_status add_memory_chart(lgi_text *out, const lgi_picture *picture, int
     if (num > 0) {
         const lgi_chart chart = {.title = title,
                                  .x_label = "ms",
-                                 .y_unit = " MiB",
+                                 .y_unit = unit,
                                  .starts_at_zero = true,
                                  .num_series = num,
                                  .series = series};
@@ -423,7 +445,7 @@ static void add_lane_table(lgi_text *out, const lgi_picture *picture, const stru
                       totals[picture->num_panels - 1].lane_runs[lane]);
         for (int p = 0; p < picture->num_panels; p++) {
             const lg_timeline *const timeline = picture->panels[p].timeline;
-            const double step_ns = timeline->end_ns - timeline->begin_ns;
+            const double step_ns = lgi_picture_step_ns(picture, timeline);
             add_ns_cell(out, totals[p].lane_ns[lane]);
             lgi_text_addf(out, "<td>%.1f %%</td>",
                           step_ns > 0.0 ? 100.0 * totals[p].lane_ns[lane] / step_ns : 0.0);

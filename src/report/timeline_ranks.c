@@ -14,7 +14,7 @@
 
 #define WIDTH 1600.0
 #define LEFT 76.0
-#define RIGHT 150.0
+#define RIGHT 160.0
 #define PLOT (WIDTH - LEFT - RIGHT)
 #define MARGIN 16.0
 #define PANEL_HEAD 30.0
@@ -441,7 +441,7 @@ static void draw_rank(struct frame *f, const lg_timeline *timeline, int rank, do
     const int64_t peak = f->has_memory ? draw_memory(f, timeline, rank, y) : 0;
     const double step_ns = timeline->step_ns * (num_lanes > 0 ? num_lanes : 1);
     const double busy = step_ns > 0.0 ? 100.0 * busy_ns / step_ns : 0.0;
-    (void)snprintf(text, sizeof text, "%.0f %% busy%s%s", busy, peak > 0 ? ", " : "",
+    (void)snprintf(text, sizeof text, "%.1f %% busy%s%s", busy, peak > 0 ? ", " : "",
                    peak > 0 ? lgi_format_bytes((double)peak, bytes, sizeof bytes) : "");
     draw_right(f, top, text);
 }

@@ -427,7 +427,7 @@ static void draw_panel(struct frame *frame, const lg_timeline_panel *panel, doub
                           LEFT, row_y, PLOT, ROW_HEIGHT);
         }
         const double busy_ns = draw_lane(frame, timeline, lane, row_y);
-        const double step_ns = timeline->end_ns - timeline->begin_ns;
+        const double step_ns = lgi_picture_step_ns(picture, timeline);
         if (frame->out != NULL && step_ns > 0.0) {
             lgi_text_addf(frame->out, "<text class=\"r\" x=\"%.0f\" y=\"%.0f\">%.0f %%</text>\n",
                           LEFT + PLOT + 6.0, row_y + ROW_HEIGHT / 2.0 + 4.0,
