@@ -495,27 +495,29 @@ static double draw_legend(const struct frame *frame, double y, lgi_text *out)
     return height + LEGEND_ROW + 6.0;
 }
 
+/* Each colour stands there twice: viewers that know no variables keep the first one, and browsers choose by light and dark. */
 void lgi_timeline_style(lgi_text *out, bool is_standalone)
 {
-    lgi_text_add(out,
-                 "<style>\n"
-                 ".tl{--ink:#1d2129;--dim:#667080;--grid:#d9dde3;--lane:#f1f3f6;--bg:#fff;"
-                 "--mem:#7d8aa0;--memfill:#c9d2e0;--mark:#c2255c}\n"
-                 "@media(prefers-color-scheme:dark){.tl{--ink:#e6e9ee;--dim:#98a2b3;"
-                 "--grid:#363d48;--lane:#1f242c;--bg:#14181e;--mem:#8d9bb3;--memfill:#3a4557;"
-                 "--mark:#ff7aa8}}\n"
-                 ".tl text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto "
-                 "Sans',sans-serif;font-size:12px;fill:var(--ink)}\n"
-                 ".tl .bg{fill:var(--bg)}.tl .l{fill:var(--lane)}\n"
-                 ".tl .g{stroke:var(--grid);fill:none}.tl "
-                 ".s{stroke:var(--mark);stroke-dasharray:4 3;fill:none;stroke-width:1.4}\n"
-                 ".tl .m{fill:var(--memfill);stroke:var(--mem)}\n"
-                 ".tl .lag{fill:url(#lg-lag);pointer-events:none}\n"
-                 ".tl .t{text-anchor:middle;fill:var(--dim);font-size:11px}\n"
-                 ".tl .n{text-anchor:end}.tl .r{fill:var(--dim);font-size:11px}\n"
-                 ".tl .h{font-size:15px;font-weight:600}.tl .H{font-size:19px;font-weight:600}\n"
-                 ".tl .d{font-size:13px;font-weight:400;fill:var(--dim)}\n"
-                 ".tl .b{text-anchor:middle;font-size:11px;pointer-events:none}\n");
+    lgi_text_add(
+        out,
+        "<style>\n"
+        ".tl{--ink:#1d2129;--dim:#667080;--grid:#d9dde3;--lane:#f1f3f6;--bg:#fff;"
+        "--mem:#7d8aa0;--memfill:#c9d2e0;--mark:#c2255c}\n"
+        "@media(prefers-color-scheme:dark){.tl{--ink:#e6e9ee;--dim:#98a2b3;"
+        "--grid:#363d48;--lane:#1f242c;--bg:#14181e;--mem:#8d9bb3;--memfill:#3a4557;"
+        "--mark:#ff7aa8}}\n"
+        ".tl text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto "
+        "Sans',sans-serif;font-size:12px;fill:#1d2129;fill:var(--ink)}\n"
+        ".tl .bg{fill:#fff;fill:var(--bg)}.tl .l{fill:#f1f3f6;fill:var(--lane)}\n"
+        ".tl .g{stroke:#d9dde3;stroke:var(--grid);fill:none}.tl "
+        ".s{stroke:#c2255c;stroke:var(--mark);stroke-dasharray:4 3;fill:none;stroke-width:1.4}\n"
+        ".tl .m{fill:#c9d2e0;fill:var(--memfill);stroke:#7d8aa0;stroke:var(--mem)}\n"
+        ".tl .lag{fill:url(#lg-lag);pointer-events:none}\n"
+        ".tl .t{text-anchor:middle;fill:#667080;fill:var(--dim);font-size:11px}\n"
+        ".tl .n{text-anchor:end}.tl .r{fill:#667080;fill:var(--dim);font-size:11px}\n"
+        ".tl .h{font-size:15px;font-weight:600}.tl .H{font-size:19px;font-weight:600}\n"
+        ".tl .d{font-size:13px;font-weight:400;fill:#667080;fill:var(--dim)}\n"
+        ".tl .b{text-anchor:middle;font-size:11px;pointer-events:none}\n");
     for (int i = 0; i < LGI_NUM_CLASSES; i++) {
         const lgi_class_look *const look = lgi_class_look_of(i);
         lgi_text_addf(out, ".tl .k%d{fill:%s}.tl .i%d{fill:%s}", i, look->fill, i, look->ink);
