@@ -255,6 +255,13 @@ static struct pipeline_gains pipeline_table(const problem *base, int num_ranks)
             keep_gain(&gains, row, gpipe.step_ns / result.step_ns);
         }
     }
+    if (!(base->unit_ns > 0.0)) {
+        char label[120];
+        const outcome found = problem_search(base, num_ranks, label, sizeof label);
+        const struct row row = {label, "search", PLACE_CONTIGUOUS, 0, false};
+        print_pipeline_row(&row, base, &found, &gpipe);
+        keep_gain(&gains, &row, gpipe.step_ns / found.step_ns);
+    }
     printf("\n");
     (void)fflush(stdout);
     return gains;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "leapgrad/search.h"
+
 void stop_if(lg_status status)
 {
     if (status != LG_OK) {
@@ -230,5 +232,45 @@ outcome problem_solve(const problem *p, const char *strategy, const lg_strategy_
     const outcome result = measure(plan, &timeline);
     lg_timeline_deinit(&timeline);
     lg_plan_destroy(plan);
+    return result;
+}
+
+/* --- search ------------------------------------------------------------------------------------------------------------- */
+
+/* Ops that a search may simulate: all named strategies in the small settings, some tens of plans in the largest. */
+#define MAX_SEARCHED_OPS 4000000
+
+static lg_status fill_gpu_costs(lg_costs *costs, const lg_graph *graph, void *user)
+{
+    const problem *const p = user;
+    gpu_costs_fill(costs, graph, p->gpu, p->head_frac);
+    return LG_OK;
+}
+
+outcome problem_search(const problem *p, int num_ranks, char *label, size_t label_bytes)
+{
+    lg_search_result found;
+    problem setting = *p;
+    lg_timeline timeline = {0};
+    lg_search_opts opts = lg_search_opts_default();
+    const lg_search_source source = {.fill_costs = fill_gpu_costs, .user = &setting};
+    setting.machine.num_ranks = num_ranks;
+    opts.graph.num_samples = p->num_samples;
+    opts.graph.num_micro_batches = p->num_micro_batches;
+    opts.graph.num_slots = p->num_slots;
+    opts.num_replicas = 1;
+    opts.max_simulated_ops = MAX_SEARCHED_OPS;
+    stop_if(lg_search(&found, p->model, &setting.machine, &source, &opts));
+    stop_if(lg_plan_simulate(&timeline, found.plan, found.graph, &setting.machine, found.costs));
+    const lg_search_entry *const best = &found.entries[0];
+    char size[16] = "";
+    if (best->group_size > 0) {
+        (void)snprintf(size, sizeof size, " %d", best->group_size);
+    }
+    (void)snprintf(label, label_bytes, "search: %s, %s%s (bound: %.1f ms)", best->strategy,
+                   lg_search_placement_name(best->placement), size, found.bound.step_ns / 1e6);
+    const outcome result = measure(found.plan, &timeline);
+    lg_timeline_deinit(&timeline);
+    lg_search_result_deinit(&found);
     return result;
 }

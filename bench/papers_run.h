@@ -60,6 +60,11 @@ bool has_strategy(const char *name);
  */
 outcome problem_solve(const problem *p, const char *strategy, const lg_strategy_opts *opts);
 
+/*
+ * lg_search() over placements and orders with one replica and the setting's micro-batches; `label`: what was found, with the lower bound.
+ */
+outcome problem_search(const problem *p, int num_ranks, char *label, size_t label_bytes);
+
 #define CHAIN_WIDTH 64
 
 /* `num_layers` equal linear layers of CHAIN_WIDTH features behind an embedding that takes no time. */

@@ -71,7 +71,7 @@ typedef struct lg_search_opts {
         max_simulated_ops; /* the budget: ops times simulated plans; half of it at most goes to named strategies */
 } lg_search_opts;
 
-/** TRAIN, 1 sample, D = 1, M = 1, default strategy options, 4 stages per rank, 16 million ops. */
+/** TRAIN, 1 sample, D = 1, M = 1, default strategy options, 8 stages per rank, 16 million ops. */
 LG_API lg_search_opts lg_search_opts_default(void);
 
 /* --- what is found ---------------------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ lg_search_opts lg_search_opts_default(void)
     return (lg_search_opts){.graph = lg_graph_opts_default(),
                             .strategy = lg_strategy_opts_default(),
                             .num_replicas = 1,
-                            .max_stages_per_rank = 4,
+                            .max_stages_per_rank = 8,
                             .max_simulated_ops = 16000000};
 }
 
