@@ -49,18 +49,36 @@ const double *lgi_trainer_weigh(lg_trainer *trainer, const struct prepared *prep
 
 /* --- the last step ------------------------------------------------------------------------------------------------- */
 
+/* Whether a parameter of this layer was skipped. */
+static bool is_layer_skipped(const lg_trainer *trainer, int layer)
+{
+    const lg_layer_info *const info = lg_model_layer(lgi_trainer_model(trainer), layer);
+    for (int i = 0; i < info->num_params; i++) {
+        if (trainer->rates[info->params[i]].is_skipped != 0.0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool lgi_trainer_keep_rates(lg_trainer *trainer, const struct prepared *prepared, int64_t step)
 {
     const lg_graph *graph = prepared->lowered->graph;
+    bool has_rates = false;
     bool was_skipped = false;
     for (int i = 0; trainer->rates != NULL && i < lg_graph_num_values(graph); i++) {
         const lg_value_info *value = lg_graph_value(graph, i);
-        if (value->kind != LG_VALUE_RATE || !value->is_output || value->rank != trainer->rank) {
-            continue;
+        if (value->kind == LG_VALUE_RATE && value->is_output && value->rank == trainer->rank) {
+            memcpy(trainer->rates, lgi_program_value(prepared->program, i, step),
+                   (size_t)value->bytes);
+            has_rates = true;
         }
-        memcpy(trainer->rates, lgi_program_value(prepared->program, i, step), (size_t)value->bytes);
-        for (int param = 0; param < lg_model_num_params(trainer->model); param++) {
-            was_skipped = was_skipped || trainer->rates[param].is_skipped != 0.0;
+    }
+    /* Of all parameters, only those whose states are on this rank have rates here. */
+    for (int i = 0; has_rates && i < lg_graph_num_values(graph); i++) {
+        const lg_value_info *value = lg_graph_value(graph, i);
+        if (value->kind == LG_VALUE_RATE_STATE && value->rank == trainer->rank) {
+            was_skipped = was_skipped || is_layer_skipped(trainer, value->layer);
         }
     }
     return was_skipped;

@@ -28,6 +28,14 @@ for recipe in cnn gpt; do
     done
 done
 
+# Rates from gradient statistics, which end the training early: the same on all ranks, and in every line.
+rates="$plain train.steps=100 optim.scaling=lena optim.schedule_by=iteration optim.total_iterations=20 train.log_every=3"
+train cnn.yaml run.dir=rates-one $rates
+train cnn.yaml run.dir=rates-two $rates ranks.pipeline=2 plan.strategy=1f1b
+same "rates: hash" "$(hash_of rates-one)" "$(hash_of rates-two)"
+same "rates: metrics" "$(results_of rates-one)" "$(results_of rates-two)"
+contains "rates: lines" "$(cat rates-two/metrics.jsonl)" '"step":3,.*"gain_median"'
+
 # --- what a run leaves
 check "json" perl -MJSON::PP -e 'local $/; decode_json(<>)' cnn-dp/run.json
 for key in bubble_frac exposed_comm_frac bytes_sent; do
