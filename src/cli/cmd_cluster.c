@@ -305,15 +305,15 @@ static void print_results(const struct result *results, int num)
     char exposed[CLI_TEXT_BYTES];
     char peak[CLI_TEXT_BYTES];
     char sent[CLI_TEXT_BYTES];
-    printf("%3s  %-28s %12s %9s %14s %12s %12s\n", "", "strategy", "step", "bubble", "exposed comm",
+    printf("%3s  %-36s %12s %9s %14s %12s %12s\n", "", "strategy", "step", "bubble", "exposed comm",
            "peak", "sent");
     for (int i = 0; i < num; i++) {
         const struct result *const r = &results[i];
         if (r->status != LG_OK) {
-            printf("%3s  %-28s %s\n", "-", r->name, r->why);
+            printf("%3s  %-36s %s\n", "-", r->name, r->why);
             continue;
         }
-        printf("%3d  %-28s %12s %7.1f %% %14s %12s %12s\n", i + 1, r->name,
+        printf("%3d  %-36s %12s %7.1f %% %14s %12s %12s\n", i + 1, r->name,
                cli_format_ns(step, r->sum.step_ns), 100.0 * r->sum.bubble_frac,
                cli_format_ns(exposed, r->sum.exposed_comm_ns),
                cli_format_bytes(peak, (double)r->sum.peak_bytes),
