@@ -58,8 +58,8 @@ LG_API int lg_comm_host_rank(const lg_comm *comm);
 /** How many ranks of the same machine may use the same cores, this one included. */
 LG_API int lg_comm_num_host_ranks(const lg_comm *comm);
 /**
- * Seconds without a sign of life, or without progress of ranks that wait for each other, after which a rank is given up.
- * 10 unless set. At least 1.
+ * Seconds in which all ranks stop when one gives no more sign of life, or ranks wait for each other and none gets anything done. It
+ * is given up after four fifths of them; the rest is for the news to spread. 10 unless set. At least 1.
  */
 LG_API void lg_comm_set_timeout(lg_comm *comm, double seconds);
 LG_API double lg_comm_timeout(const lg_comm *comm);

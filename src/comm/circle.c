@@ -111,7 +111,7 @@ void lgi_comm_find_circle(lg_comm *comm, uint64_t now_ns)
         return;
     }
     const uint64_t stalled_ns = now_ns - comm->circle_since_ns;
-    if (stalled_ns > (uint64_t)atomic_load(&comm->timeout_ns)) {
+    if (stalled_ns > lgi_comm_patience_ns(comm)) {
         report(comm, start, (double)stalled_ns * 1e-9);
     }
 }

@@ -76,6 +76,11 @@ double lg_comm_timeout(const lg_comm *comm)
     return (double)atomic_load(&comm->timeout_ns) * 1e-9;
 }
 
+uint64_t lgi_comm_patience_ns(const lg_comm *comm)
+{
+    return (uint64_t)atomic_load(&comm->timeout_ns) / 5 * 4;
+}
+
 const char *lgi_channel_name(int channel)
 {
     static const char *const names[LGI_NUM_CHANNELS] = {"plan", "reduce", "host", "step"};

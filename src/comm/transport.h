@@ -112,6 +112,8 @@ void lgi_comm_note_failure(lg_comm *comm, int rank, lg_status status, const char
 /* The status that ranks get to see when another one fails with `status`. */
 lg_status lgi_comm_foreign_status(lg_status status);
 
+/* How long silence or a standstill is borne. */
+uint64_t lgi_comm_patience_ns(const lg_comm *comm);
 lgi_comm_sign lgi_comm_own_sign(lg_comm *comm);
 /* "step 12, SEND conv3, waits for rank 0", for messages; "" if nothing is known. */
 void lgi_comm_describe(char *text, size_t num_bytes, const lgi_comm_sign *sign);

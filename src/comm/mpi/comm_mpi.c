@@ -34,7 +34,7 @@
 /* Ticks further apart than this: it was this process that slept. */
 #define OWN_SLEEP_NS UINT64_C(2000000000)
 /* Launchers end all processes as soon as one has ended: this long after a failure none does, so that each can say why. */
-#define LAST_WORDS_NS UINT64_C(700000000)
+#define LAST_WORDS_NS UINT64_C(1000000000)
 /* A look at MPI that takes longer than this has moved data, so there may be more: it is asked again at once, this often. */
 #define MOVED_NS UINT64_C(1500)
 #define MAX_MOVES 64
@@ -215,7 +215,7 @@ static void check_left(lg_comm *comm, uint64_t now_ns)
 static void mpi_tick(lg_comm *comm, uint64_t now_ns)
 {
     mpi_state *state = state_of(comm);
-    const uint64_t timeout_ns = (uint64_t)atomic_load(&comm->timeout_ns);
+    const uint64_t patience_ns = lgi_comm_patience_ns(comm);
     const uint64_t slept_ns =
         state->tick_ns != 0 && now_ns - state->tick_ns > OWN_SLEEP_NS ? now_ns - state->tick_ns : 0;
     state->tick_ns = now_ns;
@@ -233,7 +233,7 @@ static void mpi_tick(lg_comm *comm, uint64_t now_ns)
         const lgi_comm_sign sign = peer->sign;
         const bool was_heard = peer->was_heard;
         (void)pthread_mutex_unlock(&state->mutex);
-        if (silent_ns > timeout_ns && !state->has_passed_barrier) {
+        if (silent_ns > patience_ns && !state->has_passed_barrier) {
             give_up_on(comm, rank, &sign, was_heard, silent_ns);
             return;
         }
