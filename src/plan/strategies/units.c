@@ -4,7 +4,8 @@
  *
  * Forward, loss and gradients (with a micro-batch's statistics) belong to the unit of their stage. Loading of inputs and reorders belong to the unit that first reads
  * their result or, if a message does, to the one that wrote last, so that no rank waits for a later unit of this one. Sums of
- * gradients belong to their stage, parts of sums that another rank makes to the unit that made the last of the summands.
+ * gradients belong to their stage, parts of sums that another rank makes to the latest of its stages that no
+ * summand comes after.
  */
 #include "plan/strategies/units.h"
 
@@ -155,7 +156,7 @@ static int unit_of_last_writer(const lgi_units *u, const lg_graph *graph, int op
 
 /*
  * A sum of gradients on its stage's rank: W if nothing but its stage's weight gradients read it, else I, since messages and earlier
- * stages may. On another rank it is a part of a sum: -1, the last writer decides.
+ * stages may. On another rank it is a part of a sum: -1, its summands decide.
  */
 static int unit_of_sum(const lgi_units *u, const lg_graph *graph, int op)
 {
@@ -174,6 +175,29 @@ static int unit_of_sum(const lgi_units *u, const lg_graph *graph, int op)
                           : lgi_unit_id(u, info->stage, info->micro_batch, LGI_UNIT_I);
 }
 
+/*
+ * A part of a sum that another rank makes: the input gradients of this rank's latest stage that no summand comes after. A summand that is
+ * received may be later than those made here: where a layer passes its gradient on, it comes back through other ranks.
+ */
+static int unit_of_part(const lgi_units *u, const lg_graph *graph, int op)
+{
+    const lg_edge *const edges = lg_graph_edges(graph);
+    const lg_op_info *const info = lg_graph_op(graph, op);
+    int stage = u->num_stages - 1;
+    for (int i = u->in_begin[op]; i < u->in_begin[op + 1]; i++) {
+        const int unit = u->op_unit[edges[i].from];
+        const lg_op_info *const from = lg_graph_op(graph, edges[i].from);
+        const int made_in = unit >= 0                  ? unit / LGI_NUM_UNIT_KINDS % u->num_stages
+                            : from->kind == LG_OP_RECV ? from->stage
+                                                       : u->num_stages - 1;
+        stage = edges[i].distance == 0 && made_in < stage ? made_in : stage;
+    }
+    while (stage >= 0 && u->rank_of_stage[stage] != info->rank % u->num_ranks) {
+        stage--;
+    }
+    return stage >= 0 ? lgi_unit_id(u, stage, info->micro_batch, LGI_UNIT_I) : -1;
+}
+
 static void give_helpers(lgi_units *u, const lg_graph *graph)
 {
     const int num_ops = lg_graph_num_ops(graph);
@@ -190,8 +214,10 @@ static void give_helpers(lgi_units *u, const lg_graph *graph)
     }
     for (int op = 0; op < num_ops; op++) {
         bool is_sent = false;
-        if (u->op_unit[op] < 0 && is_helper(lg_graph_op(graph, op))) {
-            const int unit = unit_of_last_writer(u, graph, op);
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        if (u->op_unit[op] < 0 && is_helper(info)) {
+            const int part = info->kind == LG_OP_GRAD_ADD ? unit_of_part(u, graph, op) : -1;
+            const int unit = part >= 0 ? part : unit_of_last_writer(u, graph, op);
             u->op_unit[op] = unit >= 0 ? unit : unit_of_readers(u, graph, op, &is_sent);
         }
     }

@@ -687,10 +687,14 @@ static int make_all_strategies(const lgb_cluster *cluster, uint64_t seed)
 static void skips_over_stages_of_one_rank_do_not_stop_a_schedule(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        const uint64_t seed = i == 0 ? 990565 : 1795;
+    static const struct {
+        uint64_t seed;
+        bool is_even;
+    } cases[] = {{990565, false}, {1795, false}, {3546, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint64_t seed = cases[i].seed;
         lgb_cluster cluster;
-        assert_ok(lgb_cluster_init(&cluster, seed, false));
+        assert_ok(lgb_cluster_init(&cluster, seed, cases[i].is_even));
         assert_true(make_all_strategies(&cluster, seed) > 5);
         lgb_cluster_deinit(&cluster);
     }
