@@ -6,8 +6,9 @@
  * failures on. Anyone may post messages from any thread.
  *
  * Messages of one (sender, receiver, channel) are matched in the order in which they are posted, and both sides must name the
- * same number of bytes (else INTERNAL naming both, where the transport knows both). Nothing is buffered: a send may end when its
- * receive is posted, not before (a transport that ends sooner is fine). A rank may send to itself.
+ * same number of bytes (else INTERNAL naming both, where the transport knows both). Nothing is buffered: a send ends after its
+ * receive is posted, not before, because plans use memory again where a message proves that an earlier one has arrived. A rank
+ * may send to itself.
  */
 #ifndef LGI_COMM_MESSAGES_H
 #define LGI_COMM_MESSAGES_H

@@ -226,3 +226,18 @@ lgi_progress lgi_comm_lanes_advance(lgi_comm_lanes *lanes, const lgi_comm_hooks 
     }
     return progress;
 }
+
+bool lgi_comm_lanes_wait_for(const lgi_comm_lanes *lanes, int *op, int *rank)
+{
+    for (int i = 0; i < lanes->num_lanes; i++) {
+        const struct lane *const lane = &lanes->lanes[i];
+        if (lane->is_under_way) {
+            *op = lane->bound->entries[lane->next].op;
+            const lg_op_info *const info = lg_graph_op(lanes->program->lowered->graph, *op);
+            *rank =
+                info->kind == LG_OP_ALL_REDUCE ? lgi_reduce_waits_for(lane->reduce) : info->peer;
+            return true;
+        }
+    }
+    return false;
+}

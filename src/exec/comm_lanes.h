@@ -33,4 +33,7 @@ void lgi_comm_lanes_start(lgi_comm_lanes *lanes, int64_t lane_step);
 /* Goes on as far as events and messages allow. DONE: all lanes are through. */
 lgi_progress lgi_comm_lanes_advance(lgi_comm_lanes *lanes, const lgi_comm_hooks *hooks);
 
+/* Whether messages are under way; of which op, and with which rank. */
+bool lgi_comm_lanes_wait_for(const lgi_comm_lanes *lanes, int *op, int *rank);
+
 #endif

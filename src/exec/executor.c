@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,6 +48,10 @@ struct lgi_executor {
     lgi_device *device;
     lg_comm *comm; /* NULL: one rank */
     _Atomic bool is_comm_running;
+    _Atomic int num_busy;         /* compute lanes that run an op */
+    _Atomic int busy_op;          /* one that started last */
+    _Atomic int64_t num_done;     /* ops that were run so far */
+    lgi_activity told;            /* last; the communication thread's */
     struct lane_thread **threads; /* each its own block: threads hold pointers to them */
     size_t num_threads, threads_capacity;
     pthread_mutex_t mutex;
@@ -95,6 +100,9 @@ static void wait_for(lgi_executor *executor, _Atomic int64_t *counter, int64_t s
         pause_core();
     }
     (void)atomic_fetch_add(&executor->num_sleepers, 1);
+    if (executor->comm != NULL) {
+        lgi_comm_wake(executor->comm); /* perhaps all lanes stand still now */
+    }
     for (;;) {
         const int64_t seen = atomic_load(counter);
         if (seen >= step || atomic_load(&executor->has_failed)) {
@@ -154,7 +162,11 @@ static void run_entry(lgi_executor *executor, const struct job *job, int op, int
     if (job->trace != NULL) {
         job->trace->start_ns[op] = lgi_clock_ns();
     }
+    atomic_store_explicit(&executor->busy_op, op, memory_order_relaxed);
+    (void)atomic_fetch_add(&executor->num_busy, 1);
     const lg_status status = lgi_program_run_op(program, op, (int)(step & 1));
+    (void)atomic_fetch_sub(&executor->num_busy, 1);
+    (void)atomic_fetch_add_explicit(&executor->num_done, 1, memory_order_relaxed);
     if (status != LG_OK) {
         record_own_failure(
             executor,
@@ -213,7 +225,46 @@ static void comm_op_ended(void *user, int op, int64_t step, uint64_t start_ns)
         trace->start_ns[op] = start_ns;
         trace->end_ns[op] = lgi_clock_ns();
     }
+    (void)atomic_fetch_add_explicit(&executor->num_done, 1, memory_order_relaxed);
     mark_done(executor, executor->job.program, op, step);
+}
+
+/* Tells the other ranks what this one is doing, or whom it waits for with nothing else going on. `op`: -1: between steps. */
+static void tell(lgi_executor *executor, int op, int waits_for_rank)
+{
+    lgi_activity *told = &executor->told;
+    const uint64_t num_done = (uint64_t)atomic_load(&executor->num_done);
+    const int64_t step = executor->job.lane_step;
+    if (told->op == op && told->waits_for_rank == waits_for_rank && told->num_done == num_done &&
+        told->step == step) {
+        return;
+    }
+    told->step = step;
+    told->op = op;
+    told->waits_for_rank = waits_for_rank;
+    told->num_done = num_done;
+    told->text[0] = '\0';
+    if (op >= 0) {
+        const lg_graph *graph = executor->job.program->lowered->graph;
+        (void)snprintf(told->text, sizeof told->text, "%s", lg_graph_op(graph, op)->name);
+    }
+    lgi_comm_tell(executor->comm, told);
+}
+
+/* What the lanes do when communication can go on no further for now. */
+static lgi_drive tell_wait(lgi_executor *executor)
+{
+    const bool is_still = atomic_load(&executor->num_busy) == 0;
+    int op = -1;
+    int rank = -1;
+    const bool is_under_way =
+        lgi_comm_lanes_wait_for(executor->job.program->comm_states, &op, &rank);
+    if (!is_still || !is_under_way) {
+        tell(executor, atomic_load(&executor->busy_op), -1);
+        return is_under_way ? LGI_DRIVE_SOON : LGI_DRIVE_IDLE;
+    }
+    tell(executor, op, rank);
+    return lgi_hardware_is_crowded(executor->hardware) ? LGI_DRIVE_SOON : LGI_DRIVE_NOW;
 }
 
 /* Runs on the communication thread. */
@@ -231,10 +282,12 @@ static lgi_drive drive(void *user)
         lgi_comm_lanes_advance(executor->job.program->comm_states, &hooks);
     if (progress == LGI_PROGRESS_MORE) {
         lgi_comm_wake(executor->comm); /* the next round comes at once */
+        return LGI_DRIVE_SOON;
     }
     if (progress != LGI_PROGRESS_DONE) {
-        return LGI_DRIVE_IDLE;
+        return tell_wait(executor);
     }
+    tell(executor, -1, -1);
     (void)pthread_mutex_lock(&executor->mutex);
     atomic_store(&executor->is_comm_running, false);
     end_lane(executor);
@@ -362,6 +415,7 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
         executor->job.num_spins =
             shares_cores(executor, job->program) ? SPINS_SHARED_CORES : SPINS_OWN_CORES;
         executor->has_failed = false;
+        atomic_store(&executor->busy_op, -1);
         executor->num_running = job->program->num_lanes + (has_comm ? 1 : 0);
         executor->generation++;
         (void)pthread_cond_broadcast(&executor->started);

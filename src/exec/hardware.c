@@ -11,6 +11,7 @@ struct lgi_hardware {
     hwloc_cpuset_t *core_sets; /* by core that the process may use: its first hardware thread */
     int num_core_sets;
     int first_core; /* of the rank's share */
+    bool is_crowded;
     int num_cores;
     int num_machine_cores;
 };
@@ -93,6 +94,12 @@ void lgi_hardware_share(lgi_hardware *hardware, int idx, int num)
         hardware->first_core = idx % num_cores;
         hardware->num_cores = 1;
     }
+    hardware->is_crowded = num > num_cores;
+}
+
+bool lgi_hardware_is_crowded(const lgi_hardware *hardware)
+{
+    return hardware->is_crowded;
 }
 
 int lgi_hardware_num_cores(const lgi_hardware *hardware)

@@ -2,6 +2,8 @@
 #ifndef LGI_EXEC_HARDWARE_H
 #define LGI_EXEC_HARDWARE_H
 
+#include <stdbool.h>
+
 #include "leapgrad/status.h"
 
 typedef struct lgi_hardware lgi_hardware;
@@ -14,6 +16,9 @@ void lgi_hardware_close(lgi_hardware *hardware);
  * have the same core.
  */
 void lgi_hardware_share(lgi_hardware *hardware, int idx, int num);
+
+/* Whether several ranks have the same core. */
+bool lgi_hardware_is_crowded(const lgi_hardware *hardware);
 
 /* Cores that the rank may run on (one hardware thread of each); at least 1. */
 int lgi_hardware_num_cores(const lgi_hardware *hardware);

@@ -118,8 +118,13 @@ static int module_start(lgi_mpi_world world, bool is_send, int peer, int tag, vo
     }
     MPI_Request *request = &requests[num_pending];
     const int rank = peer < 0 ? MPI_ANY_SOURCE : peer;
-    error = is_send ? MPI_Isend(data, num_bytes, MPI_BYTE, rank, tag, worlds[world], request)
-                    : MPI_Irecv(data, num_bytes, MPI_BYTE, rank, tag, worlds[world], request);
+    if (!is_send) {
+        error = MPI_Irecv(data, num_bytes, MPI_BYTE, rank, tag, worlds[world], request);
+    } else if (world == LGI_MPI_DATA) { /* ends when the receive is there: plans count on it */
+        error = MPI_Issend(data, num_bytes, MPI_BYTE, rank, tag, worlds[world], request);
+    } else {
+        error = MPI_Isend(data, num_bytes, MPI_BYTE, rank, tag, worlds[world], request);
+    }
     if (error == MPI_SUCCESS) {
         pendings[num_pending++] = (pending){world, is_send, user};
     }
