@@ -8,6 +8,9 @@
 #include "exec/comm_lanes.h"
 #include "exec/program_rate.h"
 
+/* What messages bring in a rehearsal. */
+#define RECEIVED_NUMBER 0.01
+
 /* --- binding --------------------------------------------------------------------------------------------------------- */
 
 void *lgi_program_value(const lgi_program *program, int value, int64_t step)
@@ -197,7 +200,7 @@ static lg_status bind_lane(const lgi_program *program, const struct position *po
     const lg_lane *from = &program->plan->lanes[lane_idx];
     lane->lane = lane_idx;
     lane->first_core = from->first_core;
-    lane->num_cores = from->num_cores;
+    lane->num_cores = from->num_cores > 0 ? from->num_cores : 1;
     lane->num_entries = from->num_entries;
     lane->entries = from->entries;
     LG_TRY(lgi_calloc(&lane->first_wait, (size_t)from->num_entries + 1, sizeof(int)));
@@ -300,8 +303,8 @@ static void release_lanes(struct lgi_bound_lane *lanes, int num_lanes)
     lgi_free(lanes);
 }
 
-lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, const lg_plan *plan,
-                             void *arena)
+static lg_status create(lgi_program **out, const lgi_lowered *lowered, const lg_plan *plan,
+                        void *arena, bool is_rehearsal)
 {
     const size_t num_ops = (size_t)lg_graph_num_ops(lowered->graph);
     lg_status status = LG_OK;
@@ -311,6 +314,7 @@ lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, cons
     program->plan = plan;
     program->arena = arena;
     program->rank = lowered->rank;
+    program->is_rehearsal = is_rehearsal;
     LG_TRY_GOTO(lgi_calloc(&program->ops, num_ops, sizeof *program->ops));
     LG_TRY_GOTO(
         lgi_calloc(&program->lanes, num_lanes_of(plan, lowered->rank), sizeof *program->lanes));
@@ -329,6 +333,18 @@ out:
         *out = NULL;
     }
     return status;
+}
+
+lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered, const lg_plan *plan,
+                             void *arena)
+{
+    return create(out, lowered, plan, arena, false);
+}
+
+lg_status lgi_program_create_rehearsal(lgi_program **out, const lgi_lowered *lowered,
+                                       const lg_plan *plan, void *arena)
+{
+    return create(out, lowered, plan, arena, true);
 }
 
 void lgi_program_destroy(lgi_program *program)
@@ -527,6 +543,23 @@ static void run_clip(const lgi_program *program, const lgi_step_input *input, co
     clip[1] = sqrt(sum);
 }
 
+/* In a rehearsal: what a message would have brought. Not what was there before, which may be no number at all. */
+static void fill_received(const lgi_program *program, const lg_op_info *op, void *const *pointers)
+{
+    const size_t real_bytes = program->lowered->device->ops->real_bytes;
+    for (int i = 0; i < op->num_operands; i++) {
+        const int64_t num_bytes =
+            lg_graph_value(program->lowered->graph, op->operands[i].value)->bytes;
+        for (int64_t k = 0; k < num_bytes / (int64_t)real_bytes; k++) {
+            if (real_bytes == sizeof(double)) {
+                ((double *)pointers[i])[k] = RECEIVED_NUMBER;
+            } else {
+                ((float *)pointers[i])[k] = (float)RECEIVED_NUMBER;
+            }
+        }
+    }
+}
+
 lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
 {
     const struct lgi_bound_op *bound = &program->ops[op_idx];
@@ -562,8 +595,21 @@ lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
     case LG_OP_UPDATE:
         run_update(program, input, op, pointers, bound->width);
         return LG_OK;
+    case LG_OP_SEND:
+    case LG_OP_ALL_REDUCE:
+        if (program->is_rehearsal) {
+            return LG_OK;
+        }
+        break;
+    case LG_OP_RECV:
+        if (program->is_rehearsal) {
+            fill_received(program, op, pointers);
+            return LG_OK;
+        }
+        break;
     default:
-        LG_FAIL(LG_NOT_SUPPORTED, "op '%s': %s cannot run without a communicator", op->name,
-                lg_op_kind_name(bound->kind));
+        break;
     }
+    LG_FAIL(LG_NOT_SUPPORTED, "op '%s': %s cannot run without a communicator", op->name,
+            lg_op_kind_name(bound->kind));
 }

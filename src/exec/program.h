@@ -60,6 +60,7 @@ typedef struct lgi_program {
     const lg_plan *plan;
     char *arena;
     int rank;
+    bool is_rehearsal;
     struct lgi_bound_op *ops; /* by op; those of other ranks are zero */
     int num_lanes;
     struct lgi_bound_lane *lanes; /* compute lanes of the rank */
@@ -85,6 +86,12 @@ void lgi_program_set_input(lgi_program *program, const lgi_step_input *input);
  */
 LG_NODISCARD lg_status lgi_program_create(lgi_program **out, const lgi_lowered *lowered,
                                           const lg_plan *plan, void *arena);
+/*
+ * The same as a rehearsal: communication lanes run as compute lanes do, nothing is sent or added, and what is received is
+ * some ordinary number. For measuring what a rank's ops take, by itself.
+ */
+LG_NODISCARD lg_status lgi_program_create_rehearsal(lgi_program **out, const lgi_lowered *lowered,
+                                                    const lg_plan *plan, void *arena);
 void lgi_program_destroy(lgi_program *program);
 
 /* Runs one op on the calling thread; `step_slot` is its step's number modulo 2. */

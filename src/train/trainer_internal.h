@@ -58,6 +58,7 @@ struct lg_trainer {
     lgi_device *device;
     lgi_executor *executor;
     lg_machine machine;
+    bool has_given_links;      /* the machine's links are the caller's */
     lgi_layout *param_layouts; /* by parameter id */
     struct prepared **prepared;
     size_t num_prepared, prepared_capacity;
@@ -113,15 +114,15 @@ void lgi_prepared_destroy(struct prepared *prepared);
  * trainer_profile.c: times each op of the training graph with each width, on a device of its own. *out_slowdown: how much
  * longer ops of one thread take while all other cores are busy, at least 1.
  */
-LG_NODISCARD lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts,
+LG_NODISCARD lg_status lgi_trainer_profile(lg_trainer *trainer, const lg_graph_opts *opts,
                                            lg_costs *costs, double *out_slowdown);
 
 /* trainer_ranks.c */
 
 /* Takes over communicator and placement; the model that runs is there. Ranks that were told otherwise are found. */
 LG_NODISCARD lg_status lgi_trainer_join(lg_trainer *trainer);
-/* Ranks that want another graph or plan are found. */
-LG_NODISCARD lg_status lgi_trainer_agree(lg_trainer *trainer, const struct prepared *prepared);
+/* Ranks that made another graph are found. */
+LG_NODISCARD lg_status lgi_trainer_agree(lg_trainer *trainer, const lg_graph *graph);
 void lgi_trainer_leave(lg_trainer *trainer);
 /* Ends the communicator if `status` is a failure, which it returns. */
 lg_status lgi_trainer_note(lg_trainer *trainer, lg_status status);
@@ -151,6 +152,17 @@ LG_NODISCARD lg_status lgi_trainer_on_first_rank(lg_trainer *trainer, lgi_traine
  */
 LG_NODISCARD lg_status lgi_trainer_fetch(lg_trainer *trainer, int rank, lg_value_kind kind, int idx,
                                          int slot, bool is_raw, void *dst);
+
+/* trainer_share.c: what rank 0 has, on all ranks. */
+
+/* *plan: rank 0's; the others' is made. */
+LG_NODISCARD lg_status lgi_trainer_share_plan(lg_trainer *trainer, lg_plan **plan);
+LG_NODISCARD lg_status lgi_trainer_share_number(lg_trainer *trainer, double *number);
+/* `is_measured`: each rank has those of its own ops. */
+LG_NODISCARD lg_status lgi_trainer_share_costs(lg_trainer *trainer, lg_costs *costs,
+                                               const lg_graph *graph, bool is_measured);
+/* Into the trainer's machine. */
+LG_NODISCARD lg_status lgi_trainer_measure_links(lg_trainer *trainer);
 
 /* trainer_states.c */
 

@@ -61,17 +61,34 @@ static void scale_costs(lg_costs *costs, const struct prepared *prepared,
     }
 }
 
+/* Costs from a file, which rank 0 reads. */
+static lg_status load_costs(lg_trainer *trainer, struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    if (trainer->rank == 0) {
+        LG_TRY(lg_costs_load(&prepared->costs, graph, trainer->costs_path));
+    } else {
+        LG_TRY(lg_costs_create(&prepared->costs, graph));
+    }
+    return lgi_trainer_share_costs(trainer, prepared->costs, graph, false);
+}
+
 static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
 {
     const lg_graph *graph = prepared->lowered->graph;
     const bool is_main = prepared == trainer->main;
     if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_FILE) {
-        return lg_costs_load(&prepared->costs, graph, trainer->costs_path);
+        return load_costs(trainer, prepared);
     }
     LG_TRY(lg_costs_create(&prepared->costs, graph));
     lg_costs_estimate(prepared->costs, graph, &trainer->machine);
     if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_MEASURE) {
-        return lgi_trainer_profile(trainer, lg_graph_options(graph), prepared->costs,
+        if (!trainer->has_given_links) {
+            LG_TRY(lgi_trainer_measure_links(trainer));
+        }
+        lg_graph_opts opts;
+        choose_graph_opts(trainer, prepared->mode, prepared->num_samples, &opts);
+        return lgi_trainer_profile(trainer, &opts, prepared->costs,
                                    &trainer->machine.corun_slowdown);
     }
     if (prepared->mode == LG_GRAPH_TRAIN && !is_main) {
@@ -96,8 +113,7 @@ static lg_status check_places(const lg_trainer *trainer, const struct prepared *
     for (int i = 0; i < lg_graph_num_values(graph); i++) {
         const int64_t offset_bytes = prepared->plan->values[i].offset_bytes[0];
         const int64_t own_bytes = own->values[i].offset_bytes[0];
-        if (lg_graph_value(graph, i)->is_persistent &&
-            lg_graph_value(graph, i)->rank == trainer->rank && offset_bytes != own_bytes) {
+        if (lg_graph_value(graph, i)->is_persistent && offset_bytes != own_bytes) {
             LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG,
                                  "'%s' lies at byte %" PRId64 ", but all plans of this model have "
                                  "it at %" PRId64,
@@ -120,36 +136,50 @@ static lg_status use_saved_plan(lg_trainer *trainer, struct prepared *prepared)
     return status == LG_OK ? LG_OK : lgi_fail_prefix(status, "plan '%s'", trainer->plan_path);
 }
 
-static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
+static lg_status create_plan(lg_trainer *trainer, struct prepared *prepared)
 {
     const lg_graph *graph = prepared->lowered->graph;
     const bool is_training = prepared->mode == LG_GRAPH_TRAIN;
-    const int64_t memory_bytes = trainer->opts.memory_bytes;
+    const char *forward = trainer->num_pipeline_ranks > 1 ? "gpipe" : "in-order";
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    opts.num_lanes = is_training ? trainer->opts.num_lanes : 1;
+    opts.threads_per_lane =
+        is_training ? trainer->opts.threads_per_lane : trainer->machine.num_cores;
+    opts.memory_bytes = trainer->opts.memory_bytes;
+    opts.allow_lag = trainer->opts.allow_lag;
+    const uint64_t start_ns = lgi_clock_ns();
+    LG_TRY(lg_plan_create(&prepared->plan, is_training ? trainer->strategy : forward, graph,
+                          &trainer->machine, prepared->costs, &opts));
+    prepared->planning_ns = (double)(lgi_clock_ns() - start_ns);
+    return lg_plan_check(prepared->plan, graph, trainer->opts.memory_bytes);
+}
+
+/* On rank 0: makes or reads the plan, proves it, and predicts its time. */
+static lg_status decide_plan(lg_trainer *trainer, struct prepared *prepared)
+{
     if (prepared == trainer->main && trainer->plan_path != NULL) {
         LG_TRY(use_saved_plan(trainer, prepared));
     } else {
-        lg_strategy_opts opts = lg_strategy_opts_default();
-        opts.num_lanes = is_training ? trainer->opts.num_lanes : 1;
-        opts.threads_per_lane =
-            is_training ? trainer->opts.threads_per_lane : trainer->machine.num_cores;
-        opts.memory_bytes = memory_bytes;
-        opts.allow_lag = trainer->opts.allow_lag;
-        const char *forward = trainer->num_pipeline_ranks > 1 ? "gpipe" : "in-order";
-        const char *strategy = is_training ? trainer->strategy : forward;
-        const uint64_t start_ns = lgi_clock_ns();
-        LG_TRY(lg_plan_create(&prepared->plan, strategy, graph, &trainer->machine, prepared->costs,
-                              &opts));
-        prepared->planning_ns = (double)(lgi_clock_ns() - start_ns);
-        LG_TRY(lg_plan_check(prepared->plan, graph, memory_bytes));
+        LG_TRY(create_plan(trainer, prepared));
     }
-    if (is_training) {
+    if (prepared->mode == LG_GRAPH_TRAIN) {
         lg_timeline timeline;
-        LG_TRY(
-            lg_plan_simulate(&timeline, prepared->plan, graph, &trainer->machine, prepared->costs));
+        LG_TRY(lg_plan_simulate(&timeline, prepared->plan, prepared->lowered->graph,
+                                &trainer->machine, prepared->costs));
         prepared->predicted_step_ns = timeline.step_ns;
         lg_timeline_deinit(&timeline);
     }
     return LG_OK;
+}
+
+/* A failure of rank 0 fails the communicator, which the others hear while they wait for the plan. */
+static lg_status make_plan(lg_trainer *trainer, struct prepared *prepared)
+{
+    if (trainer->rank == 0) {
+        LG_TRY(decide_plan(trainer, prepared));
+    }
+    LG_TRY(lgi_trainer_share_plan(trainer, &prepared->plan));
+    return lgi_trainer_share_number(trainer, &prepared->predicted_step_ns);
 }
 
 /* Where the persistent values end; they must lie alike in all plans of a trainer. */
@@ -250,9 +280,9 @@ static lg_status make(lg_trainer *trainer, struct prepared *prepared)
     if (is_first) {
         lgi_lowered_param_layouts(prepared->lowered, trainer->param_layouts);
     }
+    LG_TRY(lgi_trainer_agree(trainer, prepared->lowered->graph));
     LG_TRY(find_costs(trainer, prepared));
     LG_TRY(make_plan(trainer, prepared));
-    LG_TRY(lgi_trainer_agree(trainer, prepared));
     LG_TRY(check_persistent(trainer, prepared, &persistent_bytes));
     if (trainer->current !=
         NULL) { /* what still lags must run before an arena moves, on some rank */

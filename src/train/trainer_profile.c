@@ -3,12 +3,16 @@
  * best time counts. Then it runs on as many lanes as there are cores, which tells how much longer ops take while the other
  * cores are busy (they share caches and memory). All on a device and an arena of its own, so the trainer's weights and its
  * memory count do not notice.
+ *
+ * Over several ranks each runs its part by itself, as a rehearsal without messages; all at once, as they will, or one after the
+ * other where they have a core in common.
  */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/random.h"
+#include "comm/collectives.h"
 #include "train/trainer_internal.h"
 
 #define MIN_RUNS 3
@@ -22,13 +26,14 @@
 #define MIN_OVERLAP_FRAC 0.9
 
 struct profile {
-    const lg_trainer *trainer;
+    lg_trainer *trainer;
     lgi_device *device;
     lgi_executor *executor;
     lgi_lowered *lowered;
     lg_costs *costs;
     void **tensors; /* by input of the model */
     int num_tensors;
+    int num_turns; /* of ranks on one host */
     lgi_trace trace;
 };
 
@@ -86,15 +91,15 @@ static lg_status run_plan(struct profile *p, const lg_plan *plan, trace_fn look_
     lg_status status = LG_OK;
     lgi_program *program = NULL;
     void *arena = NULL;
-    LG_TRY_GOTO(p->device->ops->alloc(p->device, &arena, plan->peak_bytes[0]));
-    LG_TRY_GOTO(lgi_program_create(&program, p->lowered, plan, arena));
+    LG_TRY_GOTO(p->device->ops->alloc(p->device, &arena, plan->peak_bytes[p->lowered->rank]));
+    LG_TRY_GOTO(lgi_program_create_rehearsal(&program, p->lowered, plan, arena));
     lgi_program_seek(program, 0);
     LG_TRY_GOTO(lgi_init_weights(p->device, p->lowered->model, program, 1));
     LG_TRY_GOTO(run_steps(p, program, look_at, user));
 out:
     lgi_program_destroy(program);
     if (arena != NULL) {
-        p->device->ops->free(p->device, arena, plan->peak_bytes[0]);
+        p->device->ops->free(p->device, arena, plan->peak_bytes[p->lowered->rank]);
     }
     return status;
 }
@@ -106,11 +111,42 @@ static void keep_best(struct profile *p, const lg_plan *plan, int run, void *use
     const int width_idx = *(const int *)user;
     (void)plan;
     for (int op = 0; op < lg_graph_num_ops(p->lowered->graph); op++) {
+        if (lg_graph_op(p->lowered->graph, op)->rank != p->lowered->rank) {
+            continue;
+        }
         const double ns = (double)(p->trace.end_ns[op] - p->trace.start_ns[op]);
         if (run == 1 || ns < lg_costs_op_ns(p->costs, op, width_idx)) {
             lg_costs_set_op_ns(p->costs, op, width_idx, ns);
         }
     }
+}
+
+/* Rank 0's plan, for all. */
+static lg_status make_plan(struct profile *p, const char *strategy, const lg_strategy_opts *opts,
+                           lg_plan **out)
+{
+    *out = NULL;
+    if (p->trainer->rank == 0) {
+        LG_TRY(
+            lg_plan_create(out, strategy, p->lowered->graph, &p->trainer->machine, p->costs, opts));
+    }
+    return lgi_trainer_share_plan(p->trainer, out);
+}
+
+/* Ranks that have a core in common measure one after the other. */
+static lg_status run_in_turn(struct profile *p, const lg_plan *plan, trace_fn look_at, void *user)
+{
+    const lg_comm *comm = p->trainer->comm;
+    lg_status status = LG_OK;
+    for (int turn = 0; turn < p->num_turns; turn++) {
+        if (comm == NULL || turn == lg_comm_host_rank(comm) % p->num_turns) {
+            LG_TRY(run_plan(p, plan, look_at, user));
+        }
+        if (comm != NULL) {
+            LG_TRY(lgi_comm_barrier(p->trainer->comm));
+        }
+    }
+    return status;
 }
 
 static lg_status profile_width(struct profile *p, int width_idx)
@@ -120,8 +156,8 @@ static lg_status profile_width(struct profile *p, int width_idx)
     lg_strategy_opts opts = lg_strategy_opts_default();
     opts.num_lanes = 1;
     opts.threads_per_lane = lg_graph_options(graph)->widths[width_idx];
-    LG_TRY(lg_plan_create(&plan, "in-order", graph, &p->trainer->machine, p->costs, &opts));
-    const lg_status status = run_plan(p, plan, keep_best, &width_idx);
+    LG_TRY(make_plan(p, "in-order", &opts, &plan));
+    const lg_status status = run_in_turn(p, plan, keep_best, &width_idx);
     lg_plan_destroy(plan);
     return status;
 }
@@ -134,13 +170,20 @@ struct corun {
     double alone_ns;
 };
 
+static bool is_own_compute(const struct profile *p, const lg_plan *plan, int lane)
+{
+    return plan->lanes[lane].rank == p->lowered->rank && plan->lanes[lane].kind == LG_LANE_COMPUTE;
+}
+
 /* How long the other lanes ran ops between `start` and `end`, summed over lanes. */
 static double busy_elsewhere_ns(const struct profile *p, const lg_plan *plan, int lane,
                                 uint64_t start, uint64_t end)
 {
     double busy_ns = 0.0;
     for (int other = 0; other < plan->num_lanes; other++) {
-        for (int i = 0; other != lane && i < plan->lanes[other].num_entries; i++) {
+        for (int i = 0;
+             other != lane && is_own_compute(p, plan, other) && i < plan->lanes[other].num_entries;
+             i++) {
             const int op = plan->lanes[other].entries[i].op;
             const uint64_t from = p->trace.start_ns[op] > start ? p->trace.start_ns[op] : start;
             const uint64_t to = p->trace.end_ns[op] < end ? p->trace.end_ns[op] : end;
@@ -154,13 +197,16 @@ static void add_corun(struct profile *p, const lg_plan *plan, int run, void *use
 {
     struct corun *best = user;
     struct corun sum = {0.0, 0.0};
+    int num_lanes = 0;
     for (int lane = 0; lane < plan->num_lanes; lane++) {
-        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
+        num_lanes += is_own_compute(p, plan, lane) ? 1 : 0;
+    }
+    for (int lane = 0; lane < plan->num_lanes; lane++) {
+        for (int i = 0; is_own_compute(p, plan, lane) && i < plan->lanes[lane].num_entries; i++) {
             const int op = plan->lanes[lane].entries[i].op;
             const uint64_t start = p->trace.start_ns[op];
             const uint64_t end = p->trace.end_ns[op];
-            const double needed_ns =
-                MIN_OVERLAP_FRAC * (double)(end - start) * (plan->num_lanes - 1);
+            const double needed_ns = MIN_OVERLAP_FRAC * (double)(end - start) * (num_lanes - 1);
             if (end > start && busy_elsewhere_ns(p, plan, lane, start, end) >= needed_ns) {
                 sum.beside_ns += (double)(end - start);
                 sum.alone_ns += lg_costs_op_ns(p->costs, op, 0);
@@ -177,7 +223,7 @@ static void add_corun(struct profile *p, const lg_plan *plan, int run, void *use
 static lg_status profile_corun(struct profile *p, double *out_slowdown)
 {
     const lg_graph *graph = p->lowered->graph;
-    const int num_cores = lgi_hardware_num_cores(p->trainer->hardware);
+    const int num_cores = p->trainer->machine.num_cores;
     lg_plan *plan = NULL;
     struct corun corun = {0.0, 0.0};
     lg_strategy_opts opts = lg_strategy_opts_default();
@@ -186,32 +232,56 @@ static lg_status profile_corun(struct profile *p, double *out_slowdown)
     if (num_cores < 2 || num_cores > MAX_CORUN_LANES || lg_graph_options(graph)->widths[0] != 1) {
         return LG_OK;
     }
-    LG_TRY(lg_plan_create(&plan, "out-of-order", graph, &p->trainer->machine, p->costs, &opts));
-    const lg_status status = run_plan(p, plan, add_corun, &corun);
+    LG_TRY(make_plan(p, "out-of-order", &opts, &plan));
+    const lg_status status = run_in_turn(p, plan, add_corun, &corun);
     lg_plan_destroy(plan);
+    LG_TRY(status);
     if (corun.alone_ns > 0.0 && corun.beside_ns > corun.alone_ns) {
         *out_slowdown = corun.beside_ns / corun.alone_ns;
     }
+    return lgi_trainer_share_number(p->trainer, out_slowdown);
+}
+
+/* One turn where ranks have cores of their own, everywhere. */
+static lg_status count_turns(struct profile *p)
+{
+    lg_trainer *trainer = p->trainer;
+    int32_t own = 1;
+    int32_t *all = NULL;
+    p->num_turns = 1;
+    if (trainer->comm == NULL) {
+        return LG_OK;
+    }
+    own = lgi_hardware_is_crowded(trainer->hardware) ? lg_comm_num_host_ranks(trainer->comm) : 1;
+    LG_TRY(lgi_calloc(&all, (size_t)trainer->num_ranks, sizeof *all));
+    const lg_status status = lgi_comm_all_gather(trainer->comm, &own, sizeof own, all);
+    for (int rank = 0; status == LG_OK && rank < trainer->num_ranks; rank++) {
+        p->num_turns = all[rank] > p->num_turns ? all[rank] : p->num_turns;
+    }
+    lgi_free(all);
     return status;
 }
 
 static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, double *out_slowdown)
 {
-    const lg_trainer *trainer = p->trainer;
+    lg_trainer *trainer = p->trainer;
     LG_TRY(trainer->device->ops->open(&p->device, trainer->num_device_cores));
-    LG_TRY(lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL, 0));
+    LG_TRY(
+        lgi_lower(&p->lowered, p->device, lgi_trainer_model(trainer), opts, NULL, trainer->rank));
     const size_t num_ops = (size_t)lg_graph_num_ops(p->lowered->graph);
     LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device, NULL));
     LG_TRY(lgi_calloc(&p->trace.start_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(lgi_calloc(&p->trace.end_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(make_batch(p, opts->num_samples));
+    LG_TRY(count_turns(p));
     for (int w = 0; w < opts->num_widths; w++) {
         LG_TRY(profile_width(p, w));
     }
+    LG_TRY(lgi_trainer_share_costs(trainer, p->costs, p->lowered->graph, true));
     return profile_corun(p, out_slowdown);
 }
 
-lg_status lgi_trainer_profile(const lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs,
+lg_status lgi_trainer_profile(lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs,
                               double *out_slowdown)
 {
     *out_slowdown = 1.0;

@@ -121,6 +121,8 @@ static lg_status agree_on_hosts(lg_trainer *trainer)
         machine->ranks_per_host = trainer->opts.machine->ranks_per_host;
         machine->intra_host = trainer->opts.machine->intra_host;
         machine->inter_host = trainer->opts.machine->inter_host;
+        machine->reduction = trainer->opts.machine->reduction;
+        trainer->has_given_links = true;
         return LG_OK;
     }
     LG_TRY(lgi_calloc(&hosts, (size_t)trainer->num_ranks, sizeof *hosts));
@@ -178,28 +180,14 @@ const lg_parallel *lgi_trainer_parallel(const lg_trainer *trainer)
     return trainer->parallel.num_replicas > 0 ? &trainer->parallel : NULL;
 }
 
-static uint64_t plan_hash(const lg_plan *plan)
-{
-    uint64_t hash = 0;
-    for (int i = 0; i < plan->num_lanes; i++) {
-        const lg_lane *lane = &plan->lanes[i];
-        const int head[4] = {(int)lane->kind, lane->rank, lane->first_core, lane->num_cores};
-        hash = XXH64(head, sizeof head, hash);
-        hash = XXH64(lane->entries, (size_t)lane->num_entries * sizeof *lane->entries, hash);
-    }
-    hash = XXH64(plan->syncs, (size_t)plan->num_syncs * sizeof *plan->syncs, hash);
-    return XXH64(plan->peak_bytes, (size_t)plan->num_ranks * sizeof *plan->peak_bytes, hash);
-}
-
-lg_status lgi_trainer_agree(lg_trainer *trainer, const struct prepared *prepared)
+lg_status lgi_trainer_agree(lg_trainer *trainer, const lg_graph *graph)
 {
     char text[128];
     if (trainer->comm == NULL) {
         return LG_OK;
     }
-    (void)snprintf(text, sizeof text, "graph: %016" PRIx64 "\nplan: %016" PRIx64 "\n",
-                   lg_graph_fingerprint(prepared->lowered->graph), plan_hash(prepared->plan));
-    return lgi_comm_agree(trainer->comm, "plan", text);
+    (void)snprintf(text, sizeof text, "fingerprint: %016" PRIx64 "\n", lg_graph_fingerprint(graph));
+    return lgi_comm_agree(trainer->comm, "step graph", text);
 }
 
 lg_status lgi_trainer_note(lg_trainer *trainer, lg_status status)
