@@ -422,7 +422,7 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
         if (has_comm) {
             lgi_comm_lanes_start(job->program->comm_states, job->lane_step);
             atomic_store(&executor->is_comm_running, true);
-            lgi_comm_wake(executor->comm);
+            lgi_comm_set_driver(executor->comm, drive, executor); /* links may have been measured */
         }
         while (executor->num_running > 0) {
             (void)pthread_cond_wait(&executor->finished, &executor->mutex);
@@ -465,9 +465,6 @@ lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware, 
     (void)pthread_mutex_init(&(*out)->mutex, NULL);
     (void)pthread_cond_init(&(*out)->started, NULL);
     (void)pthread_cond_init(&(*out)->finished, NULL);
-    if (comm != NULL) {
-        lgi_comm_set_driver(comm, drive, *out);
-    }
     return LG_OK;
 }
 

@@ -29,7 +29,7 @@ typedef struct lgi_trace {
 
 /*
  * Runs programs of `device`. It, `hardware` and `comm` must outlive the executor. `comm`: NULL for programs of one rank. Else
- * the executor is its driver, until it is destroyed.
+ * the executor is its driver while a step runs, and possibly until it is destroyed.
  */
 LG_NODISCARD lg_status lgi_executor_create(lgi_executor **out, const lgi_hardware *hardware,
                                            lgi_device *device, lg_comm *comm);

@@ -269,9 +269,9 @@ static lg_status bind_lanes(lgi_program *program)
     LG_TRY_GOTO(check_message_lanes(program, positions));
     for (int lane = 0; lane < plan->num_lanes; lane++) {
         if (plan->lanes[lane].rank == program->rank) {
-            struct lgi_bound_lane *bound = plan->lanes[lane].kind == LG_LANE_COMM
-                                               ? &program->comm_lanes[program->num_comm_lanes++]
-                                               : &program->lanes[program->num_lanes++];
+            const bool is_comm = plan->lanes[lane].kind == LG_LANE_COMM && !program->is_rehearsal;
+            struct lgi_bound_lane *bound = is_comm ? &program->comm_lanes[program->num_comm_lanes++]
+                                                   : &program->lanes[program->num_lanes++];
             LG_TRY_GOTO(bind_lane(program, positions, bound, lane));
         }
     }

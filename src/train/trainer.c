@@ -171,6 +171,7 @@ static lg_status open_hardware(lg_trainer *trainer)
     }
     trainer->machine = lg_machine_default();
     trainer->machine.num_cores = lgi_hardware_num_cores(trainer->hardware);
+    trainer->num_rank_cores = trainer->machine.num_cores;
     trainer->machine.memory_bytes = trainer->opts.memory_bytes;
     trainer->num_device_cores = lgi_hardware_num_machine_cores(trainer->hardware);
     return LG_OK;
@@ -569,40 +570,4 @@ lg_machine lg_trainer_machine(const lg_trainer *trainer)
 void lg_trainer_record(lg_trainer *trainer, bool is_on)
 {
     trainer->is_recording = is_on;
-}
-
-static int compare_spans(const void *a, const void *b)
-{
-    const lg_span *x = a;
-    const lg_span *y = b;
-    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
-}
-
-lg_status lg_trainer_timeline(const lg_trainer *trainer, lg_timeline *out)
-{
-    const lg_plan *plan = trainer->main->plan;
-    const lgi_trace *trace = &trainer->trace;
-    memset(out, 0, sizeof *out);
-    if (trainer->traced_step < 0) {
-        LG_FAIL(LG_INVALID_ARG, "no step was recorded");
-    }
-    LG_TRY(lgi_calloc(&out->spans, (size_t)plan->num_ops, sizeof *out->spans));
-    for (int lane = 0; lane < plan->num_lanes; lane++) {
-        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
-            const lg_plan_entry *entry = &plan->lanes[lane].entries[i];
-            if (trace->end_ns[entry->op] == 0) {
-                continue;
-            }
-            lg_span *span = &out->spans[out->num_spans++];
-            span->op = entry->op;
-            span->lane = lane;
-            span->step = trainer->traced_step - entry->lag;
-            span->start_ns = (double)(trace->start_ns[entry->op] - trace->begin_ns);
-            span->end_ns = (double)(trace->end_ns[entry->op] - trace->begin_ns);
-        }
-    }
-    qsort(out->spans, (size_t)out->num_spans, sizeof *out->spans, compare_spans);
-    out->step_ns = (double)(trace->finish_ns - trace->begin_ns);
-    out->end_ns = out->step_ns;
-    return LG_OK;
 }

@@ -59,6 +59,7 @@ struct lg_trainer {
     lgi_executor *executor;
     lg_machine machine;
     bool has_given_links;      /* the machine's links are the caller's */
+    int num_rank_cores;        /* that the rank with the fewest may use */
     lgi_layout *param_layouts; /* by parameter id */
     struct prepared **prepared;
     size_t num_prepared, prepared_capacity;

@@ -223,7 +223,7 @@ static void add_corun(struct profile *p, const lg_plan *plan, int run, void *use
 static lg_status profile_corun(struct profile *p, double *out_slowdown)
 {
     const lg_graph *graph = p->lowered->graph;
-    const int num_cores = p->trainer->machine.num_cores;
+    const int num_cores = p->trainer->num_rank_cores;
     lg_plan *plan = NULL;
     struct corun corun = {0.0, 0.0};
     lg_strategy_opts opts = lg_strategy_opts_default();

@@ -107,6 +107,7 @@ static lg_status agree_on_cores(lg_trainer *trainer)
             num_cores < trainer->machine.num_cores ? num_cores : trainer->machine.num_cores;
         trainer->num_device_cores = all[1];
     }
+    trainer->num_rank_cores = trainer->machine.num_cores;
     lgi_free(all);
     return status;
 }
