@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "leapgrad/models.h"
+#include "train/trainer_internal.h"
 
 #define CONTEXT 7
 #define VOCAB 13
@@ -36,6 +37,7 @@ rf_run rf_run_default(void)
     run.optim.momentum = 0.9;
     run.bad_rank = -1;
     run.other_rank = -1;
+    run.broken_rank = -1;
     return run;
 }
 
@@ -204,7 +206,27 @@ static lg_trainer_opts trainer_opts(const rank_thread *self)
     opts.optim = run->optim;
     opts.comm = self->comm;
     opts.parallel = self->parallel;
+    opts.costs = run->measures_costs ? LG_TRAINER_COSTS_MEASURE : LG_TRAINER_COSTS_ESTIMATE;
     return opts;
+}
+
+static lg_status fail_to_run(lgi_device_layer *layer, lgi_phase phase, int width_idx,
+                             const lgi_layer_io *io)
+{
+    (void)layer;
+    (void)phase;
+    (void)width_idx;
+    (void)io;
+    LG_FAIL(LG_DEVICE, "the device is on fire");
+}
+
+/* From now on all layers of the rank fail. */
+static void break_device(lg_trainer *trainer)
+{
+    static struct lgi_device_ops broken;
+    broken = *trainer->device->ops;
+    broken.run = fail_to_run;
+    trainer->device->ops = &broken;
 }
 
 static lg_status run_steps(const rank_thread *self, lg_trainer *trainer, batch *b)
@@ -219,6 +241,10 @@ static lg_status run_steps(const rank_thread *self, lg_trainer *trainer, batch *
         if (step == 1 && run->bad_rank == self->rank) {
             b->targets[0] = 1000;
         }
+        if (step == 1 && run->broken_rank == self->rank) {
+            break_device(trainer);
+        }
+        lg_trainer_record(trainer, run->records);
         LG_TRY(lg_trainer_step(trainer, is_ragged ? run->ragged_samples : run->num_samples,
                                b->tensors, run->wants_results ? &result->last : NULL));
         if (run->evaluates && step == 1) {
@@ -258,6 +284,13 @@ static lg_status look_at(const rank_thread *self, lg_trainer *trainer)
     if (lg_trainer_has_rates(trainer)) {
         LG_TRY(lg_trainer_rate(trainer, 0, &result->rate));
         LG_TRY(lg_trainer_iterations(trainer, &result->iterations));
+    }
+    if (run->records) {
+        lg_timeline timeline;
+        LG_TRY(lg_trainer_timeline(trainer, &timeline));
+        result->num_spans = timeline.num_spans;
+        result->num_ops = lg_graph_num_ops(lg_trainer_graph(trainer));
+        lg_timeline_deinit(&timeline);
     }
     if (run->save_path != NULL) {
         LG_TRY(lg_trainer_save(trainer, run->save_path, NULL, NULL, 2));

@@ -35,8 +35,11 @@ typedef struct rf_run {
     int stop_step;         /* number of the step to stop before; 0: num_steps */
     const char *save_path; /* at the end; NULL: none */
     const char *reads;     /* a tensor to read at the end; NULL: none */
-    int bad_rank;   /* this rank gets a batch with a target out of range in step 1; -1: none */
-    int other_rank; /* this rank gets another batch in step 1; -1: none */
+    int bad_rank;    /* this rank gets a batch with a target out of range in step 1; -1: none */
+    int other_rank;  /* this rank gets another batch in step 1; -1: none */
+    int broken_rank; /* this rank's device fails in step 1; -1: none */
+    bool measures_costs;
+    bool records; /* the timeline of the last step */
 } rf_run;
 
 typedef struct rf_result {
@@ -52,6 +55,8 @@ typedef struct rf_result {
     lg_rate rate; /* of parameter 0 */
     double iterations;
     lg_trainer_info info;
+    int num_spans; /* of the timeline */
+    int num_ops;   /* of the graph */
 } rf_result;
 
 /* CNN, "cpu", "in-order", one rank, 1 micro-batch, 4 steps of RF_MAX_SAMPLES with the last but one ragged, momentum 0.9. */

@@ -1,0 +1,292 @@
+/* Trainers over ranks: sums over replicas are exact, checkpoints go on with the same bits, a failure of one rank ends all. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "leapgrad/plan.h"
+#include "unit/train/ranks_fixture.h"
+
+static rf_result one;
+static rf_result other;
+static rf_result all[RF_MAX_RANKS];
+
+/* Plain SGD: what the update does to a wrong scale cannot be hidden. */
+static rf_run exact_run(rf_model model)
+{
+    rf_run run = rf_run_default();
+    run.model = model;
+    run.device = "reference-f64";
+    run.optim.momentum = 0.0;
+    run.num_steps = 1;
+    run.ragged_samples = 0;
+    return run;
+}
+
+/* f64 inside, so another order of additions shows only in f32's last bit when a tensor is read. */
+#define READ_TOLERANCE (2.0 * 0x1p-24)
+/* Of a sum of some hundred numbers in f64. */
+#define LOSS_TOLERANCE 1e-13
+
+static void replicas_give_the_gradient_of_the_whole_batch(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {RF_MAX_SAMPLES, 5, 2,
+                                    1}; /* 1 and 2: fewer samples than replicas */
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        rf_run run = exact_run(RF_GPT);
+        run.reads = "transformer.wte.weight.grad";
+        run.num_steps = 2; /* the last but one is the ragged one, so look at that */
+        run.stop_step = 1;
+        run.ragged_samples = sizes[s];
+        rf_train(&run, &one);
+        for (int d = 1; d <= 3; d++) {
+            for (int m = 1; m <= 2; m++) {
+                run.num_replicas = d;
+                run.num_micro_batches = m;
+                run.num_pipeline_ranks = 1 + (d + m) % 2;
+                run.strategy = run.num_pipeline_ranks > 1 ? "1f1b+wfbp" : "wfbp";
+                rf_train(&run, &other);
+                if (fabs(other.last.loss - one.last.loss) > LOSS_TOLERANCE * fabs(one.last.loss) ||
+                    other.last.num_targets != one.last.num_targets) {
+                    fail_msg("%s, %d samples: loss %.17g, expected %.17g", rf_describe(&run),
+                             (int)sizes[s], other.last.loss, one.last.loss);
+                }
+                for (int64_t i = 0; i < one.num_elems; i++) {
+                    if (fabs(other.elems[i] - one.elems[i]) >
+                        READ_TOLERANCE * fabs(one.elems[i]) + 1e-14) {
+                        fail_msg("%s, %d samples: element %d is %.9g, expected %.9g",
+                                 rf_describe(&run), (int)sizes[s], (int)i, other.elems[i],
+                                 one.elems[i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void chunks_do_not_change_the_bits(void **state)
+{
+    (void)state;
+    static const int64_t chunks[] = {1, 100, 4096, 5000, 100000};
+    static const char *const devices[] = {"cpu", "reference-f64"};
+    for (int device = 0; device < 2; device++) {
+        for (int d = 2; d <= 4; d++) {
+            rf_run run = rf_run_default();
+            run.model = device == 0 ? RF_GPT : RF_CNN;
+            run.device = devices[device];
+            run.num_replicas = d;
+            run.num_steps = 2;
+            run.strategy = "priority";
+            rf_train(&run, &one);
+            for (size_t c = device == 0 && d == 2 ? 0 : 1; c < sizeof chunks / sizeof chunks[0];
+                 c++) {
+                run.chunk_bytes = chunks[c];
+                rf_train(&run, &other);
+                if (strcmp(one.hash, other.hash) != 0) {
+                    fail_msg("%s: %s, expected %s", rf_describe(&run), other.hash, one.hash);
+                }
+            }
+        }
+    }
+}
+
+/* Gains are ratios of sums of squares; what differs is the order of additions in f32. */
+#define GAIN_TOLERANCE 1e-6
+
+static void replicas_have_the_gains_of_accumulation(void **state)
+{
+    (void)state;
+    for (int skip = 0; skip < LG_NUM_SKIPS; skip++) {
+        rf_run run = rf_run_default();
+        run.model = RF_CNN; /* no parameter is shared by two stages */
+        run.device = "reference-f64";
+        run.optim.scaling = LG_LR_SCALING_LENA;
+        run.optim.base_batch = 3.0;
+        run.optim.skip = (lg_skip)skip;
+        run.num_micro_batches = 4;
+        run.ragged_samples = 9;
+        run.model = RF_BERT;
+        rf_train(&run, &one);
+        assert_true(one.rate.gain >= 1.0);
+        for (int d = 2; d <= 4; d += 2) {
+            run.num_replicas = d;
+            run.num_micro_batches = 4 / d;
+            run.strategy = "wfbp";
+            rf_train(&run, &other);
+            assert_true(fabs(other.rate.gain - one.rate.gain) <= GAIN_TOLERANCE * one.rate.gain);
+            assert_true(fabs(other.iterations - one.iterations) <= GAIN_TOLERANCE * one.iterations);
+        }
+    }
+}
+
+static void rates_do_not_depend_on_stages(void **state)
+{
+    (void)state;
+    for (int skip = 0; skip < LG_NUM_SKIPS; skip++) {
+        rf_run run = rf_run_default();
+        run.model = RF_CNN;
+        run.optim.scaling = LG_LR_SCALING_LENA;
+        run.optim.base_batch = 3.0;
+        run.optim.skip = (lg_skip)skip;
+        run.num_micro_batches = 2;
+        run.num_replicas = 2;
+        run.strategy = "in-order";
+        rf_train(&run, &one);
+        for (int p = 2; p <= 3; p++) {
+            run.num_pipeline_ranks = p;
+            run.strategy = "1f1b+priority";
+            rf_train(&run, &other);
+            assert_string_equal(other.hash, one.hash);
+            assert_memory_equal(&other.rate, &one.rate, sizeof one.rate);
+            assert_true(other.iterations == one.iterations);
+        }
+    }
+}
+
+static void remove_tree(const char *path)
+{
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+static void training_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    char root[64];
+    (void)snprintf(root, sizeof root, "/tmp/leapgrad-ranks-%ld", (long)getpid());
+    for (int with_rates = 0; with_rates < 2; with_rates++) {
+        rf_run run = rf_run_default();
+        run.model = RF_CNN; /* running statistics differ between replicas */
+        run.num_pipeline_ranks = 2;
+        run.num_replicas = 2;
+        run.num_micro_batches = 2;
+        run.num_steps = 5;
+        run.strategy = "1f1b+priority";
+        run.evaluates = true;
+        run.optim.scaling = with_rates ? LG_LR_SCALING_LENA : LG_LR_SCALING_NONE;
+        rf_train(&run, &one);
+        remove_tree(root);
+        run.stop_step = 3;
+        run.save_path = root;
+        rf_train(&run, &other);
+        assert_string_not_equal(other.hash, one.hash);
+        run.save_path = NULL;
+        run.stop_step = 0;
+        run.load_path = root;
+        for (int p = 1; p <= 3; p++) { /* on the same number of stages, or another one */
+            run.num_pipeline_ranks = p;
+            run.strategy = p > 1 ? "1f1b+priority" : "priority";
+            rf_train(&run, &other);
+            assert_string_equal(other.hash, one.hash);
+        }
+        run.num_replicas = 3; /* other bits, but it goes on */
+        run.num_pipeline_ranks = 1;
+        rf_train(&run, &other);
+    }
+    remove_tree(root);
+}
+
+static void measured_costs_are_those_of_all_ranks(void **state)
+{
+    (void)state;
+    rf_run run = rf_run_default();
+    run.model = RF_GPT;
+    run.num_micro_batches = 2;
+    run.strategy = "in-order";
+    rf_train(&run, &one);
+    run.num_pipeline_ranks = 2;
+    run.strategy = "fast-forward";
+    run.measures_costs = true;
+    run.records = true;
+    run.ragged_samples = 0;
+    rf_train(&run, &other);
+    assert_int_equal(other.num_spans, other.num_ops); /* nothing lags: each op once */
+}
+
+/* All ranks end, soon, and say what happened where. */
+static void expect_failure(const rf_run *run, int rank, lg_status status, const char *part)
+{
+    char of_rank[16];
+    rf_train_all(run, all);
+    (void)snprintf(of_rank, sizeof of_rank, "rank %d: ", rank);
+    for (int r = 0; r < rf_num_ranks(run); r++) {
+        const char *const message = all[r].message;
+        if (all[r].status == LG_OK || strstr(message, part) == NULL) {
+            fail_msg("%s, rank %d: '%s' does not say '%s'", rf_describe(run), r, message, part);
+        }
+        if (r == rank ? all[r].status != status : strstr(message, of_rank) == NULL) {
+            fail_msg("%s, rank %d: status %s, '%s'", rf_describe(run), r,
+                     lg_status_name(all[r].status), message);
+        }
+    }
+}
+
+static void a_failure_of_one_rank_ends_all(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"in-order", "gpipe+barrier", "zb-h1+priority"};
+    for (int rank = 0; rank < 4; rank++) {
+        rf_run run = rf_run_default();
+        run.model = rank % 2 == 0 ? RF_GPT : RF_CNN;
+        run.num_pipeline_ranks = 2;
+        run.num_replicas = 2;
+        run.num_micro_batches = 2;
+        run.strategy = strategies[rank % 3];
+        run.bad_rank = rank;
+        expect_failure(&run, rank, LG_INVALID_ARG, "target 1000");
+        run.bad_rank = -1;
+        run.broken_rank = rank;
+        expect_failure(&run, rank, LG_DEVICE, "the device is on fire");
+    }
+}
+
+static void another_batch_on_one_rank_is_found(void **state)
+{
+    (void)state;
+    rf_run run = rf_run_default();
+    run.model = RF_GPT;
+    run.num_replicas = 2;
+    run.num_micro_batches = 2;
+    run.strategy = "wfbp";
+    run.wants_results = true;
+    run.other_rank = 1;
+    expect_failure(&run, 0, LG_INVALID_ARG, "rank 1 has another batch");
+}
+
+static void ranks_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    rf_run run = rf_run_default();
+    run.num_replicas = 7;
+    run.num_micro_batches = 2; /* 14 micro-batches of 12 samples */
+    rf_train_all(&run, all);
+    for (int rank = 0; rank < 7; rank++) {
+        assert_int_equal(all[rank].status, LG_INVALID_ARG);
+        assert_non_null(strstr(all[rank].message, "micro-batches: 2 on each of 7 replicas"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_give_the_gradient_of_the_whole_batch),
+        cmocka_unit_test(chunks_do_not_change_the_bits),
+        cmocka_unit_test(replicas_have_the_gains_of_accumulation),
+        cmocka_unit_test(rates_do_not_depend_on_stages),
+        cmocka_unit_test(training_goes_on_with_the_same_bits),
+        cmocka_unit_test(measured_costs_are_those_of_all_ranks),
+        cmocka_unit_test(a_failure_of_one_rank_ends_all),
+        cmocka_unit_test(another_batch_on_one_rank_is_found),
+        cmocka_unit_test(ranks_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
