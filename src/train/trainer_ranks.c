@@ -65,33 +65,68 @@ static lg_status check_num_ranks(const lg_trainer *trainer, const lg_parallel *p
     return LG_OK;
 }
 
+/* Layers and where they are. */
+static uint64_t hash_model(const lg_trainer *trainer)
+{
+    const lg_model *model = lgi_trainer_model(trainer);
+    uint64_t hash = 0;
+    for (int i = 0; i < lg_model_num_layers(model); i++) {
+        const lg_layer_info *layer = lg_model_layer(model, i);
+        const int stage = trainer->stage_of_layer != NULL ? trainer->stage_of_layer[i] : 0;
+        const int64_t numbers[] = {(int64_t)layer->kind, stage,
+                                   lg_shape_num_elems(&layer->out_shape)};
+        hash = XXH64(layer->name, strlen(layer->name), hash);
+        hash = XXH64(numbers, sizeof numbers, hash);
+    }
+    for (int i = 0; trainer->rank_of_stage != NULL && i < trainer->parallel.num_stages; i++) {
+        hash = XXH64(&trainer->rank_of_stage[i], sizeof(int), hash);
+    }
+    return hash;
+}
+
+static lg_status describe_optim(const lg_optim_opts *o, char **out)
+{
+    return lgi_sprintf(
+        out,
+        "optimizer: %s\nlr: %.17g\nmomentum: %.17g, nesterov %d\nweight decay: %.17g, norms and "
+        "biases %d\n"
+        "betas: %.17g, %.17g\nepsilon: %.17g\nclip norm: %.17g\nschedule: %s\nwarm-up steps: "
+        "%" PRId64 "\nmin lr frac: %.17g\nmilestones: %d, %016" PRIx64
+        "\nstep factor: %.17g\ntrust coefficient: %.17g\n"
+        "scaling of lr: %d\nbase batch: %.17g\nwarm-up: %d, %.17g, %d\ngrouping: %d\nvariant: %d\n"
+        "gain: %.17g, %.17g\nschedule by: %d, %.17g\nskip: %d\nstatistics: %d\n",
+        lg_optim_rule_name(o->rule), o->lr, o->momentum, o->is_nesterov ? 1 : 0, o->weight_decay,
+        o->decay_norm_and_bias ? 1 : 0, o->beta1, o->beta2, o->epsilon, o->clip_norm,
+        lg_schedule_name(o->schedule), o->warmup_steps, o->min_lr_frac, o->num_milestones,
+        (uint64_t)XXH64(o->milestones, (size_t)o->num_milestones * sizeof(double), 0),
+        o->step_factor, o->trust_coefficient, (int)o->scaling, o->base_batch, (int)o->warmup,
+        o->warmup_frac, (int)o->warmup_budget, (int)o->grouping, (int)o->variant, o->gain_epsilon,
+        o->gain_power, (int)o->schedule_by, o->total_iterations, (int)o->skip,
+        o->has_statistics ? 1 : 0);
+}
+
 /* Line by line what all ranks must have been told; the first line that differs names it. */
 static lg_status describe(const lg_trainer *trainer, char **out)
 {
     const lg_trainer_opts *o = &trainer->opts;
     const lg_model *model = lgi_trainer_model(trainer);
-    uint64_t layers = 0;
-    for (int i = 0; i < lg_model_num_layers(model); i++) {
-        const char *name = lg_model_layer(model, i)->name;
-        layers = XXH64(name, strlen(name), layers);
-        layers += (uint64_t)(trainer->stage_of_layer != NULL ? trainer->stage_of_layer[i] : 0);
-    }
-    const double numbers[] = {o->optim.lr,        o->optim.momentum,     o->optim.weight_decay,
-                              o->optim.beta1,     o->optim.beta2,        o->optim.epsilon,
-                              o->optim.clip_norm, (double)o->optim.rule, (double)o->optim.skip};
-    const uint64_t optim = XXH64(numbers, sizeof numbers, 0);
-    return lgi_sprintf(
+    char *optim = NULL;
+    LG_TRY(describe_optim(&o->optim, &optim));
+    const lg_status status = lgi_sprintf(
         out,
         "model: %d layers, %" PRId64 " parameters, %016" PRIx64 "\ndevice: %s\nbatch: %" PRId64
         "\nmicro-batches: %d\nreplicas: %d\npipeline ranks: %d\nstages: %d\nchunk bytes: %" PRId64
-        "\nseed: %" PRIu64 "\nsteps: %" PRId64 "\noptimizer: %016" PRIx64
+        "\nseed: %" PRIu64 "\nsteps: %" PRId64
         "\nstrategy: %s\nlanes: %d\nthreads per lane: %d\nmemory bytes: %" PRId64
-        "\nallow lag: %d\ncosts: %d\nplan from a file: %d\n",
-        lg_model_num_layers(model), lg_model_num_param_elems(model), layers, trainer->device_name,
-        o->batch_samples, o->num_micro_batches, trainer->num_replicas, trainer->num_pipeline_ranks,
-        trainer->parallel.num_stages, trainer->parallel.chunk_bytes, o->seed, o->num_steps, optim,
-        trainer->strategy, o->num_lanes, o->threads_per_lane, o->memory_bytes, o->allow_lag ? 1 : 0,
-        (int)o->costs, trainer->plan_path != NULL ? 1 : 0);
+        "\nallow lag: %d\ncosts: %d\nplan from a file: %d\n%s",
+        lg_model_num_layers(model), lg_model_num_param_elems(model), hash_model(trainer),
+        trainer->device_name, o->batch_samples, o->num_micro_batches, trainer->num_replicas,
+        trainer->num_pipeline_ranks, trainer->parallel.num_stages, trainer->parallel.chunk_bytes,
+        o->seed, o->num_steps, trainer->strategy, o->num_lanes, o->threads_per_lane,
+        o->memory_bytes, o->allow_lag ? 1 : 0, (int)o->costs, trainer->plan_path != NULL ? 1 : 0,
+        optim);
+    lgi_free(optim);
+    return status;
 }
 
 /* Plans are the same on all ranks, so they are for the rank with the fewest cores; sums are cut as rank 0's machine does. */
