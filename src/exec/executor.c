@@ -408,6 +408,9 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
     lg_status status = LG_OK;
     LG_TRY(prepare_comm_lanes(executor, job->program));
     const bool has_comm = job->program->num_comm_lanes > 0;
+    if (has_comm) { /* again: links may have been measured. Not under the mutex, which drive() takes */
+        lgi_comm_set_driver(executor->comm, drive, executor);
+    }
     (void)pthread_mutex_lock(&executor->mutex);
     status = assign_threads(executor, job->program);
     if (status == LG_OK) {
@@ -422,7 +425,7 @@ static lg_status run_job(lgi_executor *executor, const struct job *job)
         if (has_comm) {
             lgi_comm_lanes_start(job->program->comm_states, job->lane_step);
             atomic_store(&executor->is_comm_running, true);
-            lgi_comm_set_driver(executor->comm, drive, executor); /* links may have been measured */
+            lgi_comm_wake(executor->comm);
         }
         while (executor->num_running > 0) {
             (void)pthread_cond_wait(&executor->finished, &executor->mutex);
