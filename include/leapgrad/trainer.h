@@ -54,6 +54,9 @@ typedef struct lg_trainer_opts {
     int threads_per_lane; /* 0: the strategy chooses */
     int64_t memory_bytes; /* budget for the arena of a rank; 0: not limited */
     bool allow_lag;       /* ops may move into the next step */
+    int num_reversed;     /* reverse-first-k: k, in layers with weights; -1: searched */
+    bool
+        has_push; /* fast-forward, modulo: caps the micro-batches in flight at the pipeline's ranks */
     lg_trainer_costs costs;
     const char *costs_path; /* FILE */
     const char *plan_path;  /* run this saved plan instead of making one; NULL: make one */
@@ -64,7 +67,7 @@ typedef struct lg_trainer_opts {
         machine; /* copied: hosts and links between ranks. NULL: measured with MEASURE, else lg_machine_default()'s */
 } lg_trainer_opts;
 
-/** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, estimated costs, alone. */
+/** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, k searched, estimated costs, alone. */
 LG_API lg_trainer_opts lg_trainer_opts_default(void);
 
 /** Names of the devices of this build; NULL after the last. */

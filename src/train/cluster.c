@@ -352,6 +352,17 @@ static int num_layers_with_weights(const lg_model *model)
     return num;
 }
 
+lg_status lgi_check_num_reversed(const lg_recipe *recipe, const lg_model *model)
+{
+    const int num_layers = num_layers_with_weights(model);
+    if (recipe->plan.reverse_first_k > num_layers) {
+        LG_FAIL(LG_INVALID_ARG,
+                "plan.reverse_first_k: %lld, but the model has %d layers with weights",
+                (long long)recipe->plan.reverse_first_k, num_layers);
+    }
+    return LG_OK;
+}
+
 static lg_status strategy_opts(lg_strategy_opts *out, const lg_cluster *cluster,
                                const lg_recipe *recipe)
 {
@@ -362,13 +373,7 @@ static lg_status strategy_opts(lg_strategy_opts *out, const lg_cluster *cluster,
     out->allow_lag = recipe->plan.allow_lag;
     out->num_reversed = (int)recipe->plan.reverse_first_k;
     out->has_push = recipe->plan.push;
-    const int num_layers = num_layers_with_weights(cluster->model);
-    if (out->num_reversed > num_layers) {
-        LG_FAIL(LG_INVALID_ARG,
-                "plan.reverse_first_k: %d, but the model has %d layers with weights",
-                out->num_reversed, num_layers);
-    }
-    return LG_OK;
+    return lgi_check_num_reversed(recipe, cluster->model);
 }
 
 static lg_status simulate(lg_cluster *cluster)

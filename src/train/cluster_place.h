@@ -13,4 +13,7 @@
 LG_NODISCARD lg_status lgi_place_recipe(lg_stages *out, lg_model *model, const lg_machine *machine,
                                         const lg_recipe *recipe);
 
+/* INVALID_ARG if plan.reverse_first_k is more than the model's layers with weights. */
+LG_NODISCARD lg_status lgi_check_num_reversed(const lg_recipe *recipe, const lg_model *model);
+
 #endif

@@ -94,6 +94,8 @@ static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *
     opts.threads_per_lane = (int)recipe->exec.threads;
     opts.memory_bytes = recipe->plan.memory_bytes;
     opts.allow_lag = recipe->plan.allow_lag;
+    opts.num_reversed = (int)recipe->plan.reverse_first_k;
+    opts.has_push = recipe->plan.push;
     opts.costs = costs[recipe->plan.costs];
     opts.costs_path = recipe->plan.costs_file;
     if (overrides->costs_path != NULL) {
@@ -147,6 +149,7 @@ static lg_status make_parts(lg_job *job, const lgi_job_overrides *overrides)
     LG_TRY(lg_model_from_recipe(&job->model, recipe,
                                 recipe->data.kind == LG_DATA_IDX ? &shape : NULL,
                                 lgi_run_data_num_classes(&job->data, recipe)));
+    LG_TRY(lgi_check_num_reversed(recipe, job->model));
     return job->ranks->comm != NULL
                ? lgi_place_recipe(&job->stages, job->model, &job->machine, recipe)
                : LG_OK;

@@ -25,6 +25,7 @@ lg_trainer_opts lg_trainer_opts_default(void)
     opts.optim = lg_optim_opts_default();
     opts.strategy = "in-order";
     opts.allow_lag = true;
+    opts.num_reversed = -1;
     opts.costs = LG_TRAINER_COSTS_ESTIMATE;
     return opts;
 }

@@ -147,6 +147,8 @@ static lg_status create_plan(lg_trainer *trainer, struct prepared *prepared)
         is_training ? trainer->opts.threads_per_lane : trainer->machine.num_cores;
     opts.memory_bytes = trainer->opts.memory_bytes;
     opts.allow_lag = trainer->opts.allow_lag;
+    opts.num_reversed = trainer->opts.num_reversed;
+    opts.has_push = trainer->opts.has_push;
     const uint64_t start_ns = lgi_clock_ns();
     LG_TRY(lg_plan_create(&prepared->plan, is_training ? trainer->strategy : forward, graph,
                           &trainer->machine, prepared->costs, &opts));

@@ -45,6 +45,9 @@ same "a row for each rank" 4 "$(grep -c '"bubble_frac"' <(sed -n '/"ranks": \[/,
 peaks=$(sed -n '/"ranks": \[/,/^  \]/p' cnn-dp/run.json)
 same "planned and measured peaks are equal on all ranks" "$(sed -n 's/.*"planned_peak_bytes": //p' <<<"$peaks")" \
     "$(sed -n 's/.*"measured_peak_bytes": //p' <<<"$peaks")"
+for rank in 0 1 2 3; do
+    contains "measured ops of rank $rank" "$(grep '^measured' cnn-dp/timeline.csv)" "^measured,(\"[^\"]*\"|[^,]*),([^,]*,){5}$rank,"
+done
 contains "the report shows the ranks" "$(cat cnn-dp/report.html)" 'rank 3'
 check "its plan is proved" "$leapgrad" check cnn-dp
 check "it is drawn again" "$leapgrad" show cnn-dp
@@ -90,6 +93,8 @@ contains "a finished run" "$("$leapgrad" train whole --resume)" "is finished"
 # --- what cannot go well is refused, in one line
 refused "more stages than blocks" 2 "64" train cnn.yaml run.dir=bad ranks.pipeline=64 plan.strategy=gpipe
 refused "more ranks than threads" 2 "1024" train cnn.yaml run.dir=bad ranks.replicas=5000
+refused "a k that is too large" 2 "plan.reverse_first_k: 1000" train cnn.yaml run.dir=bad ranks.replicas=2 \
+    plan.strategy=reverse-first-k plan.reverse_first_k=1000
 refused "an unknown strategy" 2 "plan.strategy" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=nonsense
 refused "too little memory" 4 "[0-9]+ bytes" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=1f1b plan.memory_bytes=10K
 refused "missing data" 5 "nowhere" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=1f1b data.train_images=nowhere
@@ -119,7 +124,7 @@ if command -v prlimit >/dev/null; then
 fi
 
 # --- the self-test
-"$leapgrad" selftest --device=reference >selftest.out 2>selftest.err || fail "selftest: $(tail -n 3 selftest.out selftest.err)"
+"$leapgrad" selftest >selftest.out 2>selftest.err || fail "selftest: $(tail -n 3 selftest.out selftest.err)"
 contains "selftest" "$(cat selftest.out)" 'cases, all with the bits of one process'
 contains "links" "$(cat selftest.out)" 'ranks 0 and 1: latency'
 same "no case with other bits" 0 "$(grep -c ' NO ' selftest.out)"
