@@ -34,9 +34,9 @@ typedef enum lgi_progress {
 LG_NODISCARD lg_status lgi_reduce_create(lgi_reduce **out, lg_comm *comm, lgi_device *device,
                                          int num_replicas);
 void lgi_reduce_destroy(lgi_reduce *reduce);
-void lgi_reduce_start(lgi_reduce *reduce, const lgi_reduce_job *job);
-lgi_progress lgi_reduce_advance(lgi_reduce *reduce);
+void lgi_reduce_start(lgi_reduce *self, const lgi_reduce_job *job);
+lgi_progress lgi_reduce_advance(lgi_reduce *self);
 /* A rank that it waits for; -1: none. */
-int lgi_reduce_waits_for(const lgi_reduce *reduce);
+int lgi_reduce_waits_for(const lgi_reduce *self);
 
 #endif

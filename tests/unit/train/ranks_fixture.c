@@ -25,7 +25,7 @@ rf_run rf_run_default(void)
 {
     rf_run run;
     memset(&run, 0, sizeof run);
-    run.device = "cpu";
+    run.device = lg_device_name(0);
     run.strategy = "in-order";
     run.num_pipeline_ranks = 1;
     run.num_replicas = 1;

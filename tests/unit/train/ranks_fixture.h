@@ -59,7 +59,7 @@ typedef struct rf_result {
     int num_ops;   /* of the graph */
 } rf_result;
 
-/* CNN, "cpu", "in-order", one rank, 1 micro-batch, 4 steps of RF_MAX_SAMPLES with the last but one ragged, momentum 0.9. */
+/* CNN, the preferred device, "in-order", one rank, 1 micro-batch, 4 steps of RF_MAX_SAMPLES with the last but one ragged, momentum 0.9. */
 rf_run rf_run_default(void);
 int rf_num_ranks(const rf_run *run);
 /* "gpt cpu gpipe+wfbp P=2 D=1 M=3": for messages. */

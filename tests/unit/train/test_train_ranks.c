@@ -76,7 +76,7 @@ static void chunks_do_not_change_the_bits(void **state)
 {
     (void)state;
     static const int64_t chunks[] = {1, 100, 4096, 5000, 100000};
-    static const char *const devices[] = {"cpu", "reference-f64"};
+    const char *const devices[] = {lg_device_name(0), "reference-f64"};
     for (int device = 0; device < 2; device++) {
         for (int d = 2; d <= 4; d++) {
             rf_run run = rf_run_default();
