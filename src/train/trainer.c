@@ -301,10 +301,10 @@ lg_status lg_trainer_drain(lg_trainer *trainer)
 static void sum_losses(const struct prepared *prepared, int64_t step, lg_eval_sums *sums)
 {
     const lg_graph *graph = prepared->lowered->graph;
-    for (int i = 0; i < lg_graph_num_values(graph); i++) {
-        if (lg_graph_value(graph, i)->kind == LG_VALUE_LOSS &&
-            lg_graph_value(graph, i)->rank == prepared->program->rank) {
-            const lgi_loss_record *record = lgi_program_value(prepared->program, i, step);
+    for (int i = 0; i < prepared->num_outputs; i++) {
+        const int value = prepared->outputs[i];
+        if (lg_graph_value(graph, value)->kind == LG_VALUE_LOSS) {
+            const lgi_loss_record *record = lgi_program_value(prepared->program, value, step);
             sums->loss_sum += record->loss_sum;
             sums->weight_sum += record->weight_sum;
             sums->num_correct += record->num_correct;
@@ -315,12 +315,10 @@ static void sum_losses(const struct prepared *prepared, int64_t step, lg_eval_su
 
 static double grad_norm(const struct prepared *prepared, int64_t step)
 {
-    const lg_graph *graph = prepared->lowered->graph;
-    for (int i = 0; i < lg_graph_num_values(graph); i++) {
-        const lg_value_info *value = lg_graph_value(graph, i);
-        if (value->kind == LG_VALUE_SCALAR && value->is_output &&
-            value->rank == prepared->program->rank) {
-            const double *clip = lgi_program_value(prepared->program, i, step);
+    for (int i = 0; i < prepared->num_outputs; i++) {
+        const int value = prepared->outputs[i];
+        if (lg_graph_value(prepared->lowered->graph, value)->kind == LG_VALUE_SCALAR) {
+            const double *clip = lgi_program_value(prepared->program, value, step);
             return clip[1];
         }
     }

@@ -19,6 +19,8 @@ struct prepared {
     lg_costs *costs;
     lg_plan *plan;
     lgi_program *program; /* NULL until the arena is there */
+    int *outputs;         /* values that the host reads after a step, of this rank */
+    int num_outputs;
     double predicted_step_ns;
     double planning_ns;
 };

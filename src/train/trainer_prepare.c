@@ -264,11 +264,33 @@ void lgi_prepared_destroy(struct prepared *prepared)
     if (prepared == NULL) {
         return;
     }
+    lgi_free(prepared->outputs);
     lgi_program_destroy(prepared->program);
     lg_plan_destroy(prepared->plan);
     lg_costs_destroy(prepared->costs);
     lgi_lowered_destroy(prepared->lowered);
     lgi_free(prepared);
+}
+
+static lg_status find_outputs(const lg_trainer *trainer, struct prepared *prepared)
+{
+    const lg_graph *graph = prepared->lowered->graph;
+    for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
+        prepared->num_outputs = 0;
+        for (int i = 0; i < lg_graph_num_values(graph); i++) {
+            const lg_value_info *value = lg_graph_value(graph, i);
+            if (value->is_output && value->rank == trainer->rank) {
+                if (pass == 1) {
+                    prepared->outputs[prepared->num_outputs] = i;
+                }
+                prepared->num_outputs++;
+            }
+        }
+        if (pass == 0) {
+            LG_TRY(lgi_calloc(&prepared->outputs, (size_t)prepared->num_outputs, sizeof(int)));
+        }
+    }
+    return LG_OK;
 }
 
 static lg_status make(lg_trainer *trainer, struct prepared *prepared)
@@ -282,6 +304,7 @@ static lg_status make(lg_trainer *trainer, struct prepared *prepared)
     if (is_first) {
         lgi_lowered_param_layouts(prepared->lowered, trainer->param_layouts);
     }
+    LG_TRY(find_outputs(trainer, prepared));
     LG_TRY(lgi_trainer_agree(trainer, prepared->lowered->graph));
     LG_TRY(find_costs(trainer, prepared));
     LG_TRY(make_plan(trainer, prepared));

@@ -66,16 +66,16 @@ bool lgi_trainer_keep_rates(lg_trainer *trainer, const struct prepared *prepared
     const lg_graph *graph = prepared->lowered->graph;
     bool has_rates = false;
     bool was_skipped = false;
-    for (int i = 0; trainer->rates != NULL && i < lg_graph_num_values(graph); i++) {
-        const lg_value_info *value = lg_graph_value(graph, i);
-        if (value->kind == LG_VALUE_RATE && value->is_output && value->rank == trainer->rank) {
-            memcpy(trainer->rates, lgi_program_value(prepared->program, i, step),
+    for (int i = 0; trainer->rates != NULL && i < prepared->num_outputs; i++) {
+        const lg_value_info *value = lg_graph_value(graph, prepared->outputs[i]);
+        if (value->kind == LG_VALUE_RATE) {
+            memcpy(trainer->rates, lgi_program_value(prepared->program, prepared->outputs[i], step),
                    (size_t)value->bytes);
             has_rates = true;
         }
     }
-    /* Of all parameters, only those whose states are on this rank have rates here. */
-    for (int i = 0; has_rates && i < lg_graph_num_values(graph); i++) {
+    /* Of all parameters, only those whose states are on this rank have rates here. Persistent values stand first. */
+    for (int i = 0; has_rates && lg_graph_value(graph, i)->is_persistent; i++) {
         const lg_value_info *value = lg_graph_value(graph, i);
         if (value->kind == LG_VALUE_RATE_STATE && value->rank == trainer->rank) {
             was_skipped = was_skipped || is_layer_skipped(trainer, value->layer);
