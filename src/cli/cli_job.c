@@ -59,17 +59,21 @@ lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target)
     if (!cli_is_directory(target)) {
         return LG_OK;
     }
-    char *const path = cli_path(target, "costs.json");
-    if (path == NULL) {
-        return cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
-    }
+    char *const costs = cli_path(target, "costs.json");
+    char *const machine = cli_path(target, "machine.json");
+    lg_status status = costs != NULL && machine != NULL
+                           ? LG_OK
+                           : cli_fail(LG_OUT_OF_MEMORY, "no memory for a path");
     struct stat about;
-    lg_status status = LG_OK;
-    if (stat(path, &about) == 0) {
+    if (status == LG_OK && stat(costs, &about) == 0) {
         const char *const settings[][2] = {
-            {"plan.costs_file", path}, {"plan.costs", "file"}, {NULL, NULL}};
+            {"plan.costs_file", costs}, {"plan.costs", "file"}, {NULL, NULL}};
         status = set_all(recipe, settings);
     }
-    free(path);
+    if (status == LG_OK && stat(machine, &about) == 0) { /* a run over several ranks */
+        status = lg_recipe_set(recipe, "plan.machine", machine);
+    }
+    free(costs);
+    free(machine);
     return status;
 }

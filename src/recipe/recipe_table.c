@@ -164,7 +164,7 @@ static const lgi_field fields[] = {
     CHOICE(plan, costs, "measure", cost_sources, "Where the times of ops come from: estimate (from flops and bytes), measure (on the device, before training), file."),
     TEXT(plan, costs_file, "", "plan.costs=file: the file, as written by the profile command."),
     TEXT(plan, file, "", "Run the plan in this file. Empty: make one."),
-    TEXT(plan, machine, "", "Machine file that a plan for several ranks is made for. Empty: this machine, one rank."),
+    TEXT(plan, machine, "", "Machine file that a plan for several ranks is made for; training takes its links. Empty: this machine; where several ranks train, their links are measured."),
     NUMBER(plan, reverse_first_k, "layers", "-1", -1, 1000000, "reverse-first-k: the first so many layers with weights have their weight gradients last. -1: searched."),
     SWITCH(plan, push, "false", "fast-forward, modulo: cap the micro-batches in flight at the pipeline's ranks."),
 

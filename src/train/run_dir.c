@@ -225,7 +225,7 @@ static void remove_left_overs(const lgi_run_dir *dir)
     static const char *const names[] = {
         LGI_RUN_JSON,    LGI_RUN_RECIPE,   LGI_RUN_PLAN,         LGI_RUN_COSTS,
         LGI_RUN_METRICS, LGI_RUN_TIMELINE, LGI_RUN_TIMELINE_SVG, LGI_RUN_TIMELINE_CSV,
-        LGI_RUN_TRACE,   LGI_RUN_REPORT,   LGI_RUN_SAMPLE};
+        LGI_RUN_TRACE,   LGI_RUN_REPORT,   LGI_RUN_SAMPLE,       LGI_RUN_MACHINE};
     DIR *const stream = opendir(dir->path);
     if (stream == NULL) {
         return;
@@ -263,8 +263,8 @@ lg_status lgi_run_dir_claim(lgi_run_dir *dir, bool resume)
 
 void lgi_run_dir_clear(const lgi_run_dir *dir)
 {
-    static const char *const names[] = {LGI_RUN_METRICS, LGI_RUN_COSTS, LGI_RUN_PLAN,
-                                        LGI_RUN_RECIPE, LGI_RUN_JSON};
+    static const char *const names[] = {LGI_RUN_METRICS, LGI_RUN_MACHINE, LGI_RUN_COSTS,
+                                        LGI_RUN_PLAN,    LGI_RUN_RECIPE,  LGI_RUN_JSON};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char *path = NULL;
         if (lgi_run_dir_file(&path, dir, names[i]) == LG_OK) {

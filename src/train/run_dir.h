@@ -12,6 +12,7 @@
 #define LGI_RUN_RECIPE "recipe.yaml"
 #define LGI_RUN_PLAN "plan.json"
 #define LGI_RUN_COSTS "costs.json"
+#define LGI_RUN_MACHINE "machine.json"
 #define LGI_RUN_METRICS "metrics.jsonl"
 #define LGI_RUN_TIMELINE "timeline.json"
 #define LGI_RUN_TIMELINE_SVG "timeline.svg"

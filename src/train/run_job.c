@@ -109,16 +109,10 @@ static lg_trainer_opts trainer_opts(const lg_job *job, const lgi_job_overrides *
     return opts;
 }
 
-/* The machine file that the recipe names, of as many ranks as the run has. */
-static lg_status load_machine(lg_job *job)
+/* The machine file, cut to as many ranks as the run has. */
+static lg_status load_machine(lg_job *job, const char *path)
 {
-    const char *const path = job->recipe->plan.machine;
     const int num_ranks = job->ranks->num_ranks;
-    job->machine = lg_machine_default();
-    job->has_machine = path[0] != '\0' && job->ranks->comm != NULL;
-    if (!job->has_machine) {
-        return LG_OK;
-    }
     LG_TRY(lg_machine_load(&job->machine, path));
     if (job->machine.num_ranks < num_ranks) {
         LG_FAIL(LG_INVALID_ARG, "plan.machine: %s has %d ranks, the run %d", path,
@@ -131,12 +125,26 @@ static lg_status load_machine(lg_job *job)
     return LG_OK;
 }
 
+/* The machine that plans are for, if there is a file: rank 0 reads it. */
+static lg_status find_machine(lg_job *job, const lgi_job_overrides *overrides)
+{
+    const char *const path =
+        overrides->machine_path != NULL ? overrides->machine_path : job->recipe->plan.machine;
+    job->machine = lg_machine_default();
+    job->has_machine = path[0] != '\0' && job->ranks->comm != NULL;
+    if (!job->has_machine) {
+        return LG_OK;
+    }
+    LG_TRY(lgi_ranks_settle(job->ranks,
+                            lgi_ranks_is_first(job->ranks) ? load_machine(job, path) : LG_OK));
+    return lgi_ranks_tell(job->ranks, &job->machine, sizeof job->machine);
+}
+
 /* What needs no other rank: data, model, placement. */
 static lg_status make_parts(lg_job *job, const lgi_job_overrides *overrides)
 {
     const lg_recipe *const recipe = job->recipe;
     lg_shape shape = LG_SHAPE(1);
-    LG_TRY(load_machine(job));
     job->has_data = !overrides->without_data || recipe->data.kind == LG_DATA_IDX;
     if (job->has_data) {
         LG_TRY(lgi_run_data_open(&job->data, recipe));
@@ -188,6 +196,7 @@ static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
 {
     LG_TRY(lg_recipe_check(job->recipe));
     LG_TRY(lgi_check_num_ranks(job->recipe, job->ranks->num_ranks));
+    LG_TRY(find_machine(job, overrides));
     LG_TRY(lgi_ranks_settle(job->ranks, make_parts(job, overrides)));
     LG_TRY(agree_on_data(job));
     return lgi_ranks_settle(job->ranks, create_trainer(job, overrides));

@@ -31,9 +31,10 @@ typedef struct lgi_data_place {
 /* Where another plan or other costs than the recipe's are wanted; as lg_job_create() otherwise. */
 typedef struct lgi_job_overrides {
     bool without_data;
-    const char *plan_path;  /* NULL: the recipe's */
-    const char *costs_path; /* NULL: the recipe's costs */
-    lgi_ranks *ranks;       /* borrowed; NULL: alone */
+    const char *plan_path;    /* NULL: the recipe's */
+    const char *costs_path;   /* NULL: the recipe's costs */
+    const char *machine_path; /* NULL: the recipe's; several ranks only */
+    lgi_ranks *ranks;         /* borrowed; NULL: alone */
     const lgi_data_place
         *place; /* NULL: the beginning; else the data go on from there, from a whole batch */
 } lgi_job_overrides;

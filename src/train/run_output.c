@@ -290,6 +290,21 @@ out:
     return status;
 }
 
+/* Where links were measured, a run that goes on should not measure them again; and pictures can be made again. */
+static lg_status save_machine(const lgi_run *run)
+{
+    char *path = NULL;
+    if (run->ranks.comm == NULL) {
+        return LG_OK;
+    }
+    const lg_machine machine = lg_trainer_machine(run->job->trainer);
+    LG_TRY(lgi_run_dir_file(&path, &run->dir, LGI_RUN_MACHINE));
+    const lg_status status =
+        lg_machine_save(&machine, "what the plan of this run was made for", path);
+    lgi_free(path);
+    return status;
+}
+
 lg_status lgi_run_save_start(lgi_run *run)
 {
     LG_TRY(lgi_run_save_record(run, "running", NULL));
@@ -297,6 +312,7 @@ lg_status lgi_run_save_start(lgi_run *run)
         return LG_OK;
     }
     LG_TRY(save_recipe(run));
+    LG_TRY(save_machine(run));
     return save_plan(run);
 }
 

@@ -21,11 +21,13 @@ struct origin {
     bool has_checkpoint;
     bool was_finished;
     bool has_same_version; /* of the program */
-    bool has_plan;         /* that may be run again */
+    bool has_plan;         /* that may be run again, with its costs */
+    bool has_machine;      /* that it was made for */
     bool has_place;        /* it says where the data stand */
     lgi_data_place place;
     char *plan_path;
     char *costs_path;
+    char *machine_path;
 };
 
 static void origin_deinit(struct origin *origin)
@@ -33,6 +35,7 @@ static void origin_deinit(struct origin *origin)
     lg_checkpoint_close(origin->checkpoint);
     lgi_free(origin->plan_path);
     lgi_free(origin->costs_path);
+    lgi_free(origin->machine_path);
 }
 
 static lg_status look_at_record(const lgi_run *run, struct origin *origin)
@@ -85,7 +88,11 @@ static lg_status open_origin(lgi_run *run, struct origin *origin)
     const lg_checkpoint_info *const about = lg_checkpoint_about(origin->checkpoint);
     LG_TRY_GOTO(lgi_resume_compare(&origin->changes, about->recipe_json, run->recipe_json));
     LG_TRY_GOTO(lgi_resume_facts_parse(&origin->facts, about->extra_json));
-    origin->has_plan = !origin->changes.has_plan_changes && is_plan_good(run, origin);
+    origin->has_plan = !origin->changes.has_plan_changes && is_plan_good(run, origin) &&
+                       lgi_run_dir_has(&run->dir, LGI_RUN_PLAN) &&
+                       lgi_run_dir_has(&run->dir, LGI_RUN_COSTS);
+    origin->has_machine =
+        origin->has_plan && run->ranks.comm != NULL && lgi_run_dir_has(&run->dir, LGI_RUN_MACHINE);
     origin->has_place = lgi_resume_place(&origin->place, &origin->facts, about->step);
     if (origin->changes.has_batch_changes && !origin->has_place) {
         LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG, "train.batch: the checkpoint is of an earlier version "
@@ -96,25 +103,19 @@ out:
     return status;
 }
 
-/* The others hear what rank 0 found. A plan is run again if all of them can read it. */
+/* The others hear what rank 0 found, which alone reads these files. */
 static lg_status share_origin(lgi_run *run, struct origin *origin)
 {
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_checkpoint, sizeof origin->has_checkpoint));
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->was_finished, sizeof origin->was_finished));
-    LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_place, sizeof origin->has_place));
-    LG_TRY(lgi_ranks_tell(&run->ranks, &origin->place, sizeof origin->place));
     LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_plan, sizeof origin->has_plan));
-    if (!origin->has_plan) {
-        return LG_OK;
-    }
-    const bool has_files =
-        lgi_run_dir_has(&run->dir, LGI_RUN_PLAN) && lgi_run_dir_has(&run->dir, LGI_RUN_COSTS);
-    LG_TRY(lgi_ranks_all(&run->ranks, has_files, &origin->has_plan));
+    LG_TRY(lgi_ranks_tell(&run->ranks, &origin->has_machine, sizeof origin->has_machine));
     if (origin->has_plan) {
         LG_TRY(lgi_run_dir_file(&origin->plan_path, &run->dir, LGI_RUN_PLAN));
         LG_TRY(lgi_run_dir_file(&origin->costs_path, &run->dir, LGI_RUN_COSTS));
     }
-    return LG_OK;
+    return origin->has_machine ? lgi_run_dir_file(&origin->machine_path, &run->dir, LGI_RUN_MACHINE)
+                               : LG_OK;
 }
 
 static lg_status find_origin(lgi_run *run, struct origin *origin)
@@ -131,6 +132,7 @@ static lg_status create_job(lgi_run *run, const struct origin *origin)
 {
     lgi_job_overrides overrides = {.plan_path = origin->plan_path,
                                    .costs_path = origin->costs_path,
+                                   .machine_path = origin->machine_path,
                                    .ranks = &run->ranks,
                                    .place = origin->has_place ? &origin->place : NULL};
     if (origin->plan_path != NULL) {
@@ -141,6 +143,7 @@ static lg_status create_job(lgi_run *run, const struct origin *origin)
     }
     overrides.plan_path = NULL;
     overrides.costs_path = NULL;
+    overrides.machine_path = NULL;
     return lgi_job_create(&run->job, run->recipe, &overrides);
 }
 

@@ -197,23 +197,6 @@ lg_status lgi_ranks_tell(lgi_ranks *ranks, void *data, size_t num_bytes)
                                : LG_OK;
 }
 
-lg_status lgi_ranks_all(lgi_ranks *ranks, bool own, bool *out)
-{
-    const int32_t mine = own ? 1 : 0;
-    int32_t *all = NULL;
-    *out = own;
-    if (ranks->comm == NULL) {
-        return LG_OK;
-    }
-    LG_TRY(lgi_calloc(&all, (size_t)ranks->num_ranks, sizeof *all));
-    const lg_status status = lgi_comm_all_gather(ranks->comm, &mine, sizeof mine, all);
-    for (int rank = 0; rank < ranks->num_ranks; rank++) {
-        *out = *out && all[rank] != 0;
-    }
-    lgi_free(all);
-    return status;
-}
-
 lg_status lgi_ranks_fail(lgi_ranks *ranks, lg_status own)
 {
     char message[1024];

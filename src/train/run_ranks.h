@@ -57,9 +57,6 @@ LG_NODISCARD lg_status lgi_ranks_settle(lgi_ranks *ranks, lg_status own);
 /* Rank 0's bytes go to all. */
 LG_NODISCARD lg_status lgi_ranks_tell(lgi_ranks *ranks, void *data, size_t num_bytes);
 
-/* *out: whether all ranks have true. */
-LG_NODISCARD lg_status lgi_ranks_all(lgi_ranks *ranks, bool own, bool *out);
-
 /* Own failure while other ranks may wait for this one: tells them, if there is anything to tell. Returns `own`. */
 LG_NODISCARD lg_status lgi_ranks_fail(lgi_ranks *ranks, lg_status own);
 
