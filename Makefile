@@ -8,7 +8,7 @@ export CMAKE_GENERATOR ?= Ninja
 endif
 export JOBS
 
-.PHONY: all deps demo check bench bench-papers bench-planner-scale bench-search install format clean help
+.PHONY: all deps demo check bench bench-ranks bench-papers bench-planner-scale bench-search install format clean help
 
 all: $(BUILD)/CMakeCache.txt
 	cmake --build $(BUILD) -j $(JOBS) --target $(if $(wildcard src/cli/*.c),leapgrad-cli,leapgrad)
@@ -32,6 +32,10 @@ check:
 bench:
 	@tools/install_packages.sh build bench
 	@bench/run.sh
+
+bench-ranks:
+	@tools/install_packages.sh build bench bench-ranks
+	@bench/ranks.sh $(ARGS)
 
 bench-planner-scale:
 	@tools/install_packages.sh build
@@ -63,6 +67,7 @@ help:
 	@echo 'make demo     install what is missing, build, train on real data (about 5 minutes)'
 	@echo 'make check    install what is missing, build, run all checks and tests'
 	@echo 'make bench    measure training steps against PyTorch'
+	@echo 'make bench-ranks   steps over two ranks and shaped links, beside PyTorch (an hour; ARGS=--quick: minutes)'
 	@echo 'make bench-planner-scale  plan, prove and simulate a step on 64 ranks (seconds)'
 	@echo 'make bench-search   how near auto comes to the exact optimum of small cases (seconds)'
 	@echo 'make bench-papers         simulate the settings of papers, our speed-up beside theirs'

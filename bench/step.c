@@ -5,26 +5,21 @@
  * Usage: step MODEL [key=value ...]
  *   MODEL: resnet20, densenet, mobilenet, vgg, gpt, bert
  *   keys: batch, micro_batches, steps, warmup, device, strategy, lanes, threads, costs (estimate, measure), rule (sgd, adamw),
- *         statistics (0, 1), scaling (none, adascale, lena), skip (step, layer), layers, width, heads, context, vocab, size (of images)
+ *         statistics (0, 1), scaling (none, adascale, lena), skip (step, layer), those of
+ *         bench_model_set(): layers, width, size, ...
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "leapgrad/models.h"
+#include "bench_model.h"
 #include "leapgrad/trainer.h"
 
 struct settings {
-    const char *model;
+    bench_model model;
     lg_trainer_opts trainer;
     int num_steps;
     int num_warmup;
-    lg_resnet_opts resnet;
-    lg_densenet_opts densenet;
-    lg_mobilenetv3_opts mobilenet;
-    lg_vgg_opts vgg;
-    lg_gpt_opts gpt;
-    lg_bert_opts bert;
 };
 
 static void stop_if(lg_status status)
@@ -39,7 +34,7 @@ static struct settings default_settings(const char *model)
 {
     struct settings s;
     memset(&s, 0, sizeof s);
-    s.model = model;
+    s.model = bench_model_default(model);
     s.trainer = lg_trainer_opts_default();
     s.trainer.batch_samples = 128;
     s.trainer.costs = LG_TRAINER_COSTS_MEASURE;
@@ -47,41 +42,12 @@ static struct settings default_settings(const char *model)
     s.trainer.optim.lr = 0.01;
     s.num_steps = 20;
     s.num_warmup = 3;
-    const lg_shape image = LG_SHAPE(1, 28, 28);
-    s.resnet = lg_resnet_opts_default();
-    s.resnet.input = image;
-    s.densenet = lg_densenet_opts_default();
-    s.densenet.input = image;
-    s.mobilenet = lg_mobilenetv3_opts_default();
-    s.mobilenet.input = image;
-    s.mobilenet.num_classes = 10;
-    s.vgg = lg_vgg_opts_default();
-    s.vgg.input = image;
-    s.gpt = lg_gpt_opts_default();
-    s.gpt.num_layers = 6;
-    s.gpt.width = 384;
-    s.gpt.num_heads = 6;
-    s.gpt.context = 256;
-    s.gpt.vocab_size = 512;
-    s.bert = lg_bert_opts_default();
-    s.bert.num_layers = 6;
-    s.bert.width = 384;
-    s.bert.num_heads = 6;
-    s.bert.context = 128;
-    s.bert.vocab_size = 512;
-    s.bert.num_segments = 0;
-    if (strcmp(model, "gpt") == 0 || strcmp(model, "bert") == 0) {
+    if (bench_model_is_text(&s.model)) {
         s.trainer.batch_samples = 8;
         s.trainer.optim.rule = LG_OPTIM_ADAMW;
         s.trainer.optim.lr = 1e-4;
     }
     return s;
-}
-
-static void set_size(struct settings *s, int64_t size)
-{
-    const lg_shape image = LG_SHAPE(1, size, size);
-    s->resnet.input = s->densenet.input = s->mobilenet.input = s->vgg.input = image;
 }
 
 static void set_option(struct settings *s, const char *key, const char *value)
@@ -116,74 +82,10 @@ static void set_option(struct settings *s, const char *key, const char *value)
                                                                     : LG_LR_SCALING_NONE;
     } else if (strcmp(key, "skip") == 0) {
         s->trainer.optim.skip = strcmp(value, "layer") == 0 ? LG_SKIP_LAYER : LG_SKIP_STEP;
-    } else if (strcmp(key, "layers") == 0) {
-        s->gpt.num_layers = s->bert.num_layers = number;
-    } else if (strcmp(key, "width") == 0) {
-        s->gpt.width = s->bert.width = number;
-    } else if (strcmp(key, "heads") == 0) {
-        s->gpt.num_heads = s->bert.num_heads = number;
-    } else if (strcmp(key, "context") == 0) {
-        s->gpt.context = s->bert.context = number;
-    } else if (strcmp(key, "vocab") == 0) {
-        s->gpt.vocab_size = s->bert.vocab_size = number;
-    } else if (strcmp(key, "size") == 0) {
-        set_size(s, number);
-    } else {
+    } else if (!bench_model_set(&s->model, key, number)) {
         (void)fprintf(stderr, "bench/step: unknown key '%s'\n", key);
         exit(2);
     }
-}
-
-static lg_model *make_model(const struct settings *s)
-{
-    lg_model *model = NULL;
-    if (strcmp(s->model, "resnet20") == 0) {
-        stop_if(lg_model_resnet(&model, &s->resnet));
-    } else if (strcmp(s->model, "densenet") == 0) {
-        stop_if(lg_model_densenet(&model, &s->densenet));
-    } else if (strcmp(s->model, "mobilenet") == 0) {
-        stop_if(lg_model_mobilenetv3_small(&model, &s->mobilenet));
-    } else if (strcmp(s->model, "vgg") == 0) {
-        stop_if(lg_model_vgg(&model, &s->vgg));
-    } else if (strcmp(s->model, "gpt") == 0) {
-        stop_if(lg_model_gpt(&model, &s->gpt));
-    } else if (strcmp(s->model, "bert") == 0) {
-        stop_if(lg_model_bert(&model, &s->bert));
-    } else {
-        (void)fprintf(stderr, "bench/step: unknown model '%s'\n", s->model);
-        exit(2);
-    }
-    return model;
-}
-
-/* Real inputs in [-1, 1), ids and targets below 10: in range for every model here. */
-static void *make_tensor(const lg_layer_info *input, int64_t num_samples)
-{
-    const int64_t num_elems = lg_shape_num_elems(&input->out_shape) * num_samples;
-    float *elems = malloc((size_t)num_elems * sizeof *elems);
-    uint32_t state = 12345;
-    if (elems == NULL) {
-        (void)fprintf(stderr, "bench/step: out of memory\n");
-        exit(3);
-    }
-    for (int64_t i = 0; i < num_elems; i++) {
-        state = state * 1664525u + 1013904223u;
-        const float real = (float)(state >> 8) * 0x1p-23f - 1.0f;
-        const int32_t id = (int32_t)((state >> 16) % 10);
-        if (input->out_dtype == LG_DTYPE_I32) {
-            memcpy(&elems[i], &id, sizeof id);
-        } else {
-            elems[i] = strcmp(input->name, "keep") == 0 ? 1.0f : real;
-        }
-    }
-    return elems;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Time in which the busiest lane ran no op, of a recorded step. */
@@ -222,8 +124,8 @@ static void run_steps(const struct settings *s, lg_trainer *trainer, const void 
             lg_timeline_deinit(&timeline);
         }
     }
-    qsort(step_ms, (size_t)s->num_steps, sizeof *step_ms, compare_doubles);
-    qsort(idle, (size_t)s->num_steps, sizeof *idle, compare_doubles);
+    const double median_ms = bench_median(step_ms, s->num_steps); /* sorts */
+    const double median_idle = bench_median(idle, s->num_steps);
     stop_if(lg_trainer_weights_hash(trainer, hash));
     const lg_trainer_info info = lg_trainer_about(trainer);
     (void)printf(
@@ -233,9 +135,9 @@ static void run_steps(const struct settings *s, lg_trainer *trainer, const void 
         "\"planning_ms\": %.2f, \"planned_bytes\": %lld, \"measured_bytes\": %lld, \"reorders\": "
         "%d, "
         "\"loss\": %.6f, \"hash\": \"%s\"}\n",
-        s->model, (long long)s->trainer.batch_samples, info.strategy, info.num_lanes,
-        info.threads_per_lane, step_ms[s->num_steps / 2], step_ms[0], info.predicted_step_ns / 1e6,
-        idle[s->num_steps / 2], info.planning_ns / 1e6, (long long)info.planned_peak_bytes,
+        s->model.name, (long long)s->trainer.batch_samples, info.strategy, info.num_lanes,
+        info.threads_per_lane, median_ms, step_ms[0], info.predicted_step_ns / 1e6, median_idle,
+        info.planning_ns / 1e6, (long long)info.planned_peak_bytes,
         (long long)info.measured_peak_bytes, info.num_reorders, result.loss, hash);
     free(step_ms);
     free(idle);
@@ -257,22 +159,16 @@ int main(int argc, char **argv)
         *equals = '\0';
         set_option(&s, argv[i], equals + 1);
     }
-    lg_model *model = make_model(&s);
+    lg_model *model = NULL;
+    void *tensors[BENCH_MAX_INPUTS];
+    stop_if(bench_model_make(&model, &s.model));
+    stop_if(bench_batch_make(tensors, model, s.trainer.batch_samples));
     s.trainer.num_steps = s.num_steps + s.num_warmup;
-    void *tensors[8] = {NULL};
-    for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
-        const lg_layer_info *info = lg_model_layer(model, layer);
-        if (info->kind == LG_LAYER_INPUT) {
-            tensors[info->attrs->input_idx] = make_tensor(info, s.trainer.batch_samples);
-        }
-    }
     lg_trainer *trainer = NULL;
     stop_if(lg_trainer_create(&trainer, model, &s.trainer));
     run_steps(&s, trainer, (const void *const *)tensors);
     lg_trainer_destroy(trainer);
     lg_model_destroy(model);
-    for (int i = 0; i < 8; i++) {
-        free(tensors[i]);
-    }
+    bench_batch_free(tensors);
     return 0;
 }

@@ -1,6 +1,7 @@
 option(LG_TESTS "Build the tests" ON)
 option(LG_FUZZ "Build the fuzz targets (clang only)" OFF)
 option(LG_BENCH "Build the measuring programs" OFF)
+option(LG_SMPI "Build tests/smpi: ranks in a simulated cluster (SimGrid)" OFF)
 option(LG_NATIVE "Tune for the machine that compiles (-march=native)" ON)
 option(LG_WERROR "Treat warnings as errors" OFF)
 option(LG_CCACHE "Compile through ccache where it is installed" ON)

@@ -18,17 +18,18 @@ typedef struct pending {
     void *user;
 } pending;
 
-static MPI_Comm worlds[LGI_NUM_MPI_WORLDS];
-static bool is_mine; /* MPI was not started by somebody else */
+/* All of it belongs to the thread that makes the calls. */
+static _Thread_local MPI_Comm worlds[LGI_NUM_MPI_WORLDS];
+static _Thread_local bool is_mine; /* MPI was not started by somebody else */
 
 /* Parallel arrays, num_pending of `capacity`. */
-static MPI_Request *requests;
-static pending *pendings;
-static MPI_Status *statuses;
-static int *indices;
-static lgi_mpi_done *ended;
-static int num_pending;
-static int capacity;
+static _Thread_local MPI_Request *requests;
+static _Thread_local pending *pendings;
+static _Thread_local MPI_Status *statuses;
+static _Thread_local int *indices;
+static _Thread_local lgi_mpi_done *ended;
+static _Thread_local int num_pending;
+static _Thread_local int capacity;
 
 /* "Open MPI v4.1.4, package: ..." and "MPICH Version: 4.0.2\n..." come down to name and number. */
 static void read_name(char *name, size_t num_bytes)
