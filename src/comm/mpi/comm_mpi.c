@@ -43,9 +43,6 @@
 /* An MPI message has less than 2^31 bytes. */
 static int64_t max_piece_bytes = INT64_C(1) << 30;
 
-/* MPI can be started once in a process, and not again after its end. */
-static _Atomic bool was_created;
-
 typedef enum control_kind { CONTROL_SIGN = 1, CONTROL_FAILURE } control_kind;
 
 typedef struct control_message {
@@ -576,9 +573,6 @@ lg_status lg_comm_mpi_create(lg_comm **out)
     const lgi_mpi_module *mpi = NULL;
     *out = NULL;
     LG_TRY(lgi_mpi_load_module(&mpi));
-    if (atomic_exchange(&was_created, true)) {
-        LG_FAIL(LG_NOT_SUPPORTED, "MPI was started before: it can be started once in a process");
-    }
     LG_TRY_GOTO(lgi_calloc(&comm, 1, sizeof *comm));
     LG_TRY_GOTO(lgi_calloc(&state, 1, sizeof *state));
     state->mpi = mpi;

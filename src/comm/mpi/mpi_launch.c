@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static void find_folders(char folders[2][PATH_MAX])
     }
 }
 
-lg_status lgi_mpi_load_module(const lgi_mpi_module **out)
+static lg_status load_module(const lgi_mpi_module **out)
 {
     const char *wanted = getenv(VARIABLE);
     *out = NULL;
@@ -124,4 +125,14 @@ lg_status lgi_mpi_load_module(const lgi_mpi_module **out)
             "no module leapgrad-%s.so beside %s or in its %s/leapgrad: this leapgrad was built "
             "without that MPI; " VARIABLE " names one that lies elsewhere",
             flavor, folders[0], LG_LIBDIR);
+}
+
+lg_status lgi_mpi_load_module(const lgi_mpi_module **out)
+{
+    static _Atomic bool was_loaded;
+    LG_TRY(load_module(out));
+    if (atomic_exchange(&was_loaded, true)) {
+        LG_FAIL(LG_NOT_SUPPORTED, "MPI was started before: it can be started once in a process");
+    }
+    return LG_OK;
 }
