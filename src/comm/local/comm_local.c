@@ -232,13 +232,14 @@ static void end_all(local_end *end)
     }
 }
 
+/* Also what came from elsewhere: this rank may be gone before the one that failed has told all. */
 static void tell_others(local_end *end)
 {
     lg_comm *comm = &end->comm;
     (void)pthread_mutex_lock(&comm->failure_mutex);
     const lgi_comm_failure_record failure = comm->failure;
     (void)pthread_mutex_unlock(&comm->failure_mutex);
-    for (int rank = 0; rank < end->hub->num_ranks && failure.rank == comm->rank; rank++) {
+    for (int rank = 0; rank < end->hub->num_ranks; rank++) {
         lg_comm *other = &end->hub->ends[rank].comm;
         if (other != comm) {
             lgi_comm_note_failure(other, failure.rank, failure.status, failure.message);
