@@ -467,8 +467,8 @@ static void add_place(const lgi_run *run, lg_status outcome, char *message, size
         (void)snprintf(waiting, sizeof waiting, ", waiting for rank %d", activity.waits_for_rank);
     }
     (void)snprintf(message + used, num_bytes - used, "; rank %d was at step %" PRId64 "%s%s%s",
-                   run->ranks.rank, activity.step, activity.text[0] != '\0' ? ", " : "",
-                   activity.text, waiting);
+                   run->ranks.rank, lg_trainer_next_step(run->job->trainer) + 1,
+                   activity.text[0] != '\0' ? ", " : "", activity.text, waiting);
 }
 
 /* Writes down how it ended. The outcome stays what it was, unless a good end could not be written. */
