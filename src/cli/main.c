@@ -1,5 +1,6 @@
 /* The program: finds the command, runs it, and says in one line what went wrong. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -183,6 +184,10 @@ static void hold_standard_streams(void)
 int main(int argc, char **argv)
 {
     hold_standard_streams();
+#ifdef __GLIBC__
+    /* Else each thread's first allocation takes 64 to 128 MiB of address space, of which oneDNN may be out then. */
+    (void)mallopt(M_ARENA_MAX, 1);
+#endif
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     lg_status status = run_words(argc, argv);
     if (status == LG_OK && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
