@@ -8,7 +8,7 @@ export CMAKE_GENERATOR ?= Ninja
 endif
 export JOBS
 
-.PHONY: all deps demo check bench bench-ranks bench-papers bench-planner-scale bench-search install format clean help
+.PHONY: all deps demo check bench bench-ranks bench-papers bench-planner-scale bench-search bench-large-batch install format clean help
 
 all: $(BUILD)/CMakeCache.txt
 	cmake --build $(BUILD) -j $(JOBS) --target $(if $(wildcard src/cli/*.c),leapgrad-cli,leapgrad)
@@ -53,6 +53,12 @@ bench-search:
 	@cmake --build --preset release -j $(JOBS) --target bench_search_exact >/dev/null
 	@$(BUILD)/bench/bench_search_exact $(ARGS)
 
+bench-large-batch:
+	@tools/install_packages.sh build bench demo
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target leapgrad-cli >/dev/null
+	@python3 bench/large_batch.py $(ARGS)
+
 install: all
 	cmake --install $(BUILD)
 
@@ -71,6 +77,7 @@ help:
 	@echo 'make bench-planner-scale  plan, prove and simulate a step on 64 ranks (seconds)'
 	@echo 'make bench-search   how near auto comes to the exact optimum of small cases (seconds)'
 	@echo 'make bench-papers         simulate the settings of papers, our speed-up beside theirs'
+	@echo 'make bench-large-batch    train with batches of up to 256 times the base, every rule for the rate (an hour; resumes)'
 	@echo 'make install  install program, library and headers (cmake --install build)'
 	@echo 'make deps     install all Debian packages of tools/packages.txt'
 	@echo 'make format   clang-format all sources'
