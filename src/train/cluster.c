@@ -237,7 +237,7 @@ lg_status lgi_place_recipe(lg_stages *out, lg_model *model, const lg_machine *ma
 
 /* --- graph -------------------------------------------------------------------------------------------------------------- */
 
-static lg_status check_batch(int64_t batch, int64_t num_replicas, int64_t num_micro_batches)
+lg_status lgi_check_parts_of_batch(int64_t batch, int64_t num_replicas, int64_t num_micro_batches)
 {
     if (num_micro_batches > batch / num_replicas) {
         LG_FAIL(LG_INVALID_ARG,
@@ -266,8 +266,8 @@ static lg_status make_graph(lg_cluster *cluster, const lg_recipe *recipe,
     graph_opts.has_clipping = recipe->optim.clip_norm > 0.0;
     graph_opts.widths[0] =
         recipe->exec.threads > 0 ? (int)recipe->exec.threads : cluster->machine.num_cores;
-    LG_TRY(
-        check_batch(graph_opts.num_samples, recipe->ranks.replicas, graph_opts.num_micro_batches));
+    LG_TRY(lgi_check_parts_of_batch(graph_opts.num_samples, recipe->ranks.replicas,
+                                    graph_opts.num_micro_batches));
     LG_TRY(place(cluster, recipe, &graph_opts, opts));
     if (cluster->stages.num_stages > 0) {
         lg_stages_apply(&cluster->stages, &parallel);

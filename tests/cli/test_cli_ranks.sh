@@ -95,6 +95,8 @@ refused "more stages than blocks" 2 "64" train cnn.yaml run.dir=bad ranks.pipeli
 refused "more ranks than threads" 2 "1024" train cnn.yaml run.dir=bad ranks.replicas=5000
 refused "a k that is too large" 2 "plan.reverse_first_k: 1000" train cnn.yaml run.dir=bad ranks.replicas=2 \
     plan.strategy=reverse-first-k plan.reverse_first_k=1000
+refused "more micro-batches than samples" 2 "train.micro_batches: 9 in each of 2 replicas" train cnn.yaml run.dir=bad \
+    ranks.replicas=2 train.micro_batches=9
 refused "an unknown strategy" 2 "plan.strategy" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=nonsense
 refused "too little memory" 4 "[0-9]+ bytes" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=1f1b plan.memory_bytes=10K
 refused "missing data" 5 "nowhere" train cnn.yaml run.dir=bad ranks.pipeline=2 plan.strategy=1f1b data.train_images=nowhere
