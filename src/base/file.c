@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,13 +47,37 @@ out:
     return status;
 }
 
+/* What is there and is no file: a device, a pipe. Renaming over it would put a file in its place. */
+static bool is_written_through(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+/* The file to replace: what a symbolic link leads to, so that the link stays. */
+static lg_status find_target(char **out, const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        char *const target = realpath(path, NULL);
+        if (target != NULL) {
+            const lg_status status = lgi_strdup(out, target);
+            free(target);
+            return status;
+        }
+    }
+    return lgi_strdup(out, path);
+}
+
 lg_status lgi_file_writer_open(lgi_file_writer *writer, const char *path)
 {
     lg_status status = LG_OK;
     memset(writer, 0, sizeof *writer);
-    LG_TRY_GOTO(lgi_strdup(&writer->path, path));
-    LG_TRY_GOTO(lgi_sprintf(&writer->temp_path, "%s.tmp-%ld", path, (long)getpid()));
-    writer->stream = fopen(writer->temp_path, "wb");
+    LG_TRY_GOTO(find_target(&writer->path, path));
+    if (!is_written_through(path)) {
+        LG_TRY_GOTO(lgi_sprintf(&writer->temp_path, "%s.tmp-%ld", writer->path, (long)getpid()));
+    }
+    writer->stream = fopen(writer->temp_path != NULL ? writer->temp_path : path, "wb");
     if (writer->stream == NULL) {
         LG_TRY_GOTO(lgi_fail(LG_IO, "cannot write '%s': %s", path, strerror(errno)));
     }
@@ -63,6 +88,28 @@ out:
     return status;
 }
 
+static void remove_temporary(const lgi_file_writer *writer)
+{
+    if (writer->temp_path != NULL) {
+        (void)unlink(writer->temp_path);
+    }
+}
+
+/*
+ * Why an earlier write to the stream failed: nobody kept its errno, so more is written until it fails again. The disk is as full
+ * as it was, and the file is given up anyway.
+ */
+static int find_write_error(FILE *stream)
+{
+    static const char zeros[4096];
+    for (int i = 0; i < 16; i++) {
+        if (write(fileno(stream), zeros, sizeof zeros) < 0) {
+            return errno;
+        }
+    }
+    return EIO;
+}
+
 lg_status lgi_file_writer_commit(lgi_file_writer *writer)
 {
     lg_status status = LG_OK;
@@ -70,18 +117,21 @@ lg_status lgi_file_writer_commit(lgi_file_writer *writer)
     writer->stream = NULL;
     int error = 0;
     errno = 0;
-    if (ferror(stream) || fflush(stream) != 0 || fsync(fileno(stream)) != 0) {
+    if (ferror(stream)) {
+        error = find_write_error(stream);
+    } else if (fflush(stream) != 0 ||
+               (writer->temp_path != NULL && fsync(fileno(stream)) != 0)) { /* pipes have no disk */
         error = errno != 0 ? errno : EIO;
     }
     if (fclose(stream) != 0 && error == 0) {
         error = errno;
     }
-    if (error == 0 && rename(writer->temp_path, writer->path) != 0) {
+    if (error == 0 && writer->temp_path != NULL && rename(writer->temp_path, writer->path) != 0) {
         error = errno;
     }
     if (error != 0) {
         status = lgi_fail(LG_IO, "cannot write '%s': %s", writer->path, strerror(error));
-        (void)unlink(writer->temp_path);
+        remove_temporary(writer);
     }
     lgi_free(writer->temp_path);
     writer->temp_path = NULL;
@@ -93,7 +143,7 @@ void lgi_file_writer_abort(lgi_file_writer *writer)
 {
     if (writer->stream != NULL) {
         (void)fclose(writer->stream);
-        (void)unlink(writer->temp_path);
+        remove_temporary(writer);
     }
     lgi_free(writer->path);
     lgi_free(writer->temp_path);

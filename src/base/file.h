@@ -16,11 +16,14 @@
 LG_NODISCARD lg_status lgi_file_read(void *out_data, size_t *out_bytes, const char *path,
                                      size_t max_bytes);
 
-/* A file being written: a temporary beside the target, renamed over it by the commit. */
+/*
+ * A file being written: a temporary beside the target, renamed over it by the commit. A symbolic link stays, and what it leads to
+ * is replaced. What is there and is no file (a device, a pipe) is written as it stands.
+ */
 typedef struct lgi_file_writer {
     FILE *stream;    /* write here; errors may be left to commit */
     char *path;      /* target */
-    char *temp_path; /* what is being written */
+    char *temp_path; /* what is being written; NULL: the target itself */
 } lgi_file_writer;
 
 LG_NODISCARD lg_status lgi_file_writer_open(lgi_file_writer *writer, const char *path);

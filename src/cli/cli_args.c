@@ -122,7 +122,13 @@ static bool take_option(cli_args *args, const cli_command *command, int *idx)
                        about->name, about->name, about->value_name);
         return false;
     }
-    args->option_values[option] = equals != NULL ? equals + 1 : args->argv[++*idx];
+    const char *const value = equals != NULL ? equals + 1 : args->argv[++*idx];
+    if (value[0] == '\0') { /* a variable that is not set; as a folder it would be the root */
+        (void)cli_fail(LG_INVALID_ARG, "%s: --%s is empty: --%s=%s", command->name, about->name,
+                       about->name, about->value_name);
+        return false;
+    }
+    args->option_values[option] = value;
     return true;
 }
 

@@ -418,6 +418,7 @@ static lg_status allocate_persistent(struct builder *b)
     const size_t num_ranks = (size_t)b->num_ranks;
     const size_t num_params = (size_t)b->num_params;
     const size_t num_uses = num_ranks * (size_t)b->num_layers * LG_MAX_LAYER_PARAMS;
+    LG_TRY(lgi_builder_index_uses(b));
     LG_TRY(calloc_ints(&b->param_values, num_ranks * num_params));
     LG_TRY(calloc_ints(&b->param_grad_values, num_ranks * num_params));
     LG_TRY(calloc_ints(&b->slot_values, num_ranks * num_params * LG_MAX_SLOTS));
@@ -446,6 +447,8 @@ static void release(struct builder *b)
     lgi_free(b->stashes);
     lgi_free(b->grads);
     lgi_free(b->moved);
+    lgi_free(b->uses);
+    lgi_free(b->first_use);
     lgi_free(b->param_values);
     lgi_free(b->param_grad_values);
     lgi_free(b->slot_values);

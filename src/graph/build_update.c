@@ -20,17 +20,41 @@ bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx)
     return lg_model_param(b->model, info->params[param_idx])->owner_layer == layer;
 }
 
-int lgi_builder_find_uses(const struct builder *b, int param, struct param_use *uses)
+/* Counted first, then filled in layer by layer: the uses of a parameter lie side by side, in layer order. */
+lg_status lgi_builder_index_uses(struct builder *b)
 {
-    int num_uses = 0;
+    lg_status status = LG_OK;
+    int *next = NULL;
+    LG_TRY_GOTO(lgi_calloc(&b->first_use, (size_t)b->num_params + 1, sizeof *b->first_use));
+    LG_TRY_GOTO(lgi_calloc(&next, (size_t)b->num_params + 1, sizeof *next));
+    LG_TRY_GOTO(lgi_calloc(&b->uses, (size_t)b->num_layers * LG_MAX_LAYER_PARAMS, sizeof *b->uses));
     for (int layer = 0; layer < b->num_layers; layer++) {
         const lg_layer_info *info = lg_model_layer(b->model, layer);
         for (int i = 0; i < info->num_params; i++) {
-            if (info->params[i] == param) {
-                const struct param_use use = {layer, i};
-                uses[num_uses++] = use;
-            }
+            b->first_use[info->params[i] + 1]++;
         }
+    }
+    for (int param = 0; param < b->num_params; param++) {
+        b->first_use[param + 1] += b->first_use[param];
+        next[param] = b->first_use[param];
+    }
+    for (int layer = 0; layer < b->num_layers; layer++) {
+        const lg_layer_info *info = lg_model_layer(b->model, layer);
+        for (int i = 0; i < info->num_params; i++) {
+            const struct param_use use = {layer, i};
+            b->uses[next[info->params[i]]++] = use;
+        }
+    }
+out:
+    lgi_free(next);
+    return status;
+}
+
+int lgi_builder_find_uses(const struct builder *b, int param, struct param_use *uses)
+{
+    const int num_uses = b->first_use[param + 1] - b->first_use[param];
+    for (int i = 0; i < num_uses; i++) {
+        uses[i] = b->uses[b->first_use[param] + i];
     }
     return num_uses;
 }

@@ -61,6 +61,8 @@ struct builder {
 
     /* of the whole step */
     int *stashes;           /* (micro_batch * num_layers + layer) * LGI_MAX_STASHES + stash */
+    struct param_use *uses; /* of all parameters; those of one are first_use[param].. */
+    int *first_use;         /* num_params + 1 of them */
     int *param_values;      /* rank * num_params + param; -1: not on this rank */
     int *param_grad_values; /* the same */
     int *slot_values;       /* (rank * num_params + param) * LG_MAX_SLOTS + slot */
@@ -141,6 +143,8 @@ LG_NODISCARD lg_status lgi_build_rates(struct builder *b, const int *stats);
 
 /* build_update.c */
 
+/* Fills `uses` and `first_use` of the builder. */
+LG_NODISCARD lg_status lgi_builder_index_uses(struct builder *b);
 /* The layers that use `param`, in layer order; room for all layers. Returns how many. */
 int lgi_builder_find_uses(const struct builder *b, int param, struct param_use *uses);
 bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx);

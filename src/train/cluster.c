@@ -17,6 +17,8 @@
 /* Stages of a rank where a strategy wants several and the recipe does not say how many. */
 #define USUAL_LOOPS 2
 /* Links of textbook pictures: messages take no time that can be seen. */
+/* As many as a machine file may have. */
+#define MAX_RANKS 65536
 #define FREE_BYTES_PER_S 1e18
 
 lg_cluster_opts lg_cluster_opts_default(void)
@@ -48,6 +50,12 @@ static lg_status find_machine(lg_cluster *cluster, const lg_recipe *recipe, int6
     const char *const path = recipe->plan.machine;
     lg_machine *const machine = &cluster->machine;
     *machine = lg_machine_default();
+    if (num_ranks > MAX_RANKS) {
+        LG_FAIL(LG_INVALID_ARG,
+                "ranks.pipeline %lld times ranks.replicas %lld is %lld ranks, more than %d",
+                (long long)recipe->ranks.pipeline, (long long)recipe->ranks.replicas,
+                (long long)num_ranks, MAX_RANKS);
+    }
     if (path[0] != '\0') {
         LG_TRY(lg_machine_load(machine, path));
     } else if (opts->has_equal_times || num_ranks == 1) {

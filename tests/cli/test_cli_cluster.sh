@@ -15,6 +15,7 @@ same "1f1b: the same" "33.00 ms" "$(step_of "${equal[@]}" --strategy 1f1b)"
 same "interleaved: half the bubble" "28.50 ms" "$(step_of "${equal[@]}" --strategy interleaved)"
 same "zb-h1: a third of it" "27.00 ms" "$(step_of "${equal[@]}" --strategy zb-h1)"
 same "zb-v: none" "24.00 ms" "$(step_of "${equal[@]}" --strategy zb-v)"
+same "many ranks, one micro-batch" "1.500 s" "$(step_of --equal-times ranks.pipeline=500 --strategy gpipe)"
 same "one micro-batch, fewer than ranks" "12.00 ms" "$(step_of --equal-times ranks.pipeline=4 --strategy 1f1b)"
 
 # --- a model on a machine
@@ -31,6 +32,9 @@ refused "a plan that lost an op" 2 "gone" check "${on_four[@]}" broken.json
 refused "a plan of another graph" 2 "graph" check --model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 \
     train.micro_batches=4 train.batch=64 plan.json
 contains "balanced is no slower" "$(step_of "${on_four[@]}" --strategy 1f1b ranks.placement=balanced)" ' ms$'
+"$leapgrad" plan "${on_four[@]}" plan.strategy=zb-h1 --out >(cat >piped.json) >plan.out
+for _ in 1 2 3 4 5 6 7 8 9 10; do cmp -s plan.json piped.json && break || sleep 0.2; done
+check "a plan into a pipe" cmp plan.json piped.json
 check "show" "$leapgrad" show "${on_four[@]}" plan.strategy=1f1b --out pictures
 for file in timeline.svg timeline.csv trace.json plan.html; do
     check "show writes $file" test -s pictures/$file
@@ -104,5 +108,7 @@ perl -0pe 's/,\s*"inter_host": *\{.*?\}//s' "$machines/v100-nvlink-4.json" >miss
 refused "a missing link" 2 "missing.json.*inter_host" simulate --model bert-24 --machine missing.json ranks.pipeline=4
 refused "a strategy that wants a V" 2 "zb-v: stages 0 and 7 are on ranks 0 and 3; placed in a V" simulate "${on_four[@]}" plan.strategy=zb-v ranks.placement=contiguous
 refused "too little memory" 4 "over the budget|nothing fits" simulate "${on_four[@]}" plan.strategy=gpipe plan.memory_bytes=100M
+refused "ranks that no machine has" 2 "is 4294967296 ranks, more than 65536" simulate --equal-times ranks.pipeline=65536 ranks.replicas=65536
+refused "an option without a value, as of a variable that is not set" 2 "--out is empty" show "${equal[@]}" --strategy 1f1b --out ""
 refused "a schedule and other ranks" 2 "ranks.pipeline: 2, but the schedule has 4" simulate --csv ours.csv ranks.pipeline=2
 finish
