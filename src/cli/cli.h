@@ -19,7 +19,7 @@
 /** An option of a command. */
 typedef struct cli_option {
     const char *name;       /* "out": given as --out=VALUE or --out VALUE */
-    const char *value_name; /* "FILE"; NULL: a switch */
+    const char *value_name; /* "FILE", not empty; "TEXT", may be; NULL: a switch */
     const char *help;
 } cli_option;
 

@@ -123,7 +123,8 @@ static bool take_option(cli_args *args, const cli_command *command, int *idx)
         return false;
     }
     const char *const value = equals != NULL ? equals + 1 : args->argv[++*idx];
-    if (value[0] == '\0') { /* a variable that is not set; as a folder it would be the root */
+    /* A text may be empty. A name is not: the variable was not set, and as a folder it would be the root. */
+    if (value[0] == '\0' && strcmp(about->value_name, "TEXT") != 0) {
         (void)cli_fail(LG_INVALID_ARG, "%s: --%s is empty: --%s=%s", command->name, about->name,
                        about->name, about->value_name);
         return false;

@@ -322,6 +322,10 @@ static lg_status add_workspace(checker *self, int op)
         }
         return LG_OK;
     }
+    if (offset == -1) {
+        LG_FAIL(LG_INVALID_ARG, "workspace of '%s' is missing: %lld bytes on rank %d", info->name,
+                (long long)num_bytes, info->rank);
+    }
     LG_TRY(check_range(self, "workspace of ", info->name, offset, num_bytes, info->rank));
     for (int step = 0; step < self->num_steps; step++) {
         add_stay(self, (stay){.value = -1,

@@ -436,6 +436,9 @@ static void make_ill_formed(lg_plan *plan, lg_graph *graph, uint64_t seed)
         const int64_t saved_offset = plan->workspace_offset_bytes[op];
         plan->workspace_offset_bytes[op] = saved_offset < 0 ? 64 : -1;
         assert_fails(LG_INVALID_ARG, op_name(graph, op), lg_plan_check(plan, graph, 0));
+        if (saved_offset >= 0) {
+            assert_non_null(strstr(lg_last_error(), "is missing"));
+        }
         plan->workspace_offset_bytes[op] = saved_offset;
     }
 }

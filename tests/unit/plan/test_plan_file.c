@@ -295,6 +295,8 @@ static void damaged_costs_are_refused_with_their_place(void **state)
                  "duplicate");
     refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1, -2]}}", "'a'");
     refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1, \"2\"]}}", "'a'");
+    refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1, 1e300]}}",
+                 "'a': expected nanoseconds from 0 to 1e+15, got 1e+300");
     refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1]}}", "'a'");
     refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1, NaN]}}", "line 1");
     refuse_costs(graph, COSTS_HEAD "\"widths\": [1, 2], \"ops_ns\": {\"a\": [1, 1e999]}}",
