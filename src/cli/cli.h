@@ -71,6 +71,8 @@ const char *cli_nearest(const char *text, const char *(*name_of)(int idx, const 
 
 /** Sets the one line that is printed when the command fails, in place of lg_last_error(). */
 lg_status cli_fail(lg_status code, const char *format, ...) LG_PRINTF(2, 3);
+/** Prints the line, if this process has a say; main() does it at the end, unless it was done. */
+void cli_tell_failure(lg_status status);
 /** The failure of this process is another one's to tell: nothing is printed. */
 void cli_be_silent(bool has_no_say);
 

@@ -26,5 +26,6 @@ void cli_leave_ranks(lg_comm *comm, lg_status status)
         strncmp(lg_last_error(), "rank 0", 6) == 0) {
         cli_be_silent(false);
     }
+    cli_tell_failure(status); /* a launcher that ends all ranks leaves no time for it later */
     lg_comm_destroy(comm);
 }

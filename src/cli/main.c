@@ -34,8 +34,12 @@ lg_status cli_fail(lg_status code, const char *format, ...)
 }
 
 /* One line, whatever a file's name has in it. */
-static void print_failure(lg_status status)
+void cli_tell_failure(lg_status status)
 {
+    if (is_silent || status == LG_OK) {
+        return;
+    }
+    is_silent = true; /* once */
     const char *text = failure[0] != '\0' ? failure : lg_last_error();
     if (text[0] == '\0') {
         text = lg_status_text(status);
@@ -193,8 +197,6 @@ int main(int argc, char **argv)
     if (status == LG_OK && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
         status = cli_fail(LG_IO, "standard output could not be written");
     }
-    if (status != LG_OK && !is_silent) {
-        print_failure(status);
-    }
+    cli_tell_failure(status);
     return lg_status_exit_code(status);
 }

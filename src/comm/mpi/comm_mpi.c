@@ -12,11 +12,15 @@
  * would otherwise be written into memory that its owner has got back. Nor is MPI shut down: MPI_Finalize would wait for the dead.
  * The launcher sees that this process ends without it and ends the others.
  */
+#include <errno.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -55,7 +59,8 @@ typedef struct control_message {
 } control_message;
 
 typedef struct peer_state {
-    bool is_known; /* gets signs, and is expected to send some */
+    _Atomic int process; /* its id, if it is one of this machine that can be looked at; 0: not */
+    bool is_known;       /* gets signs, and is expected to send some */
     bool is_sending;
     control_message out;
     uint64_t sent_ns;
@@ -191,6 +196,51 @@ static void give_up_on(lg_comm *comm, int rank, const lgi_comm_sign *sign, bool 
     lgi_comm_fail(comm, LG_TIMEOUT, text);
 }
 
+/* Whether a process has ended, also if nobody has asked yet how. */
+static bool has_ended(int process)
+{
+    char path[64];
+    char state = '?';
+    if (kill(process, 0) != 0) {
+        return errno == ESRCH;
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "r");
+    if (file != NULL) {
+        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1) {
+            state = '?';
+        }
+        (void)fclose(file);
+    }
+    return state == 'Z';
+}
+
+/* Of a process of the same machine it is known at once that it has died: launchers do not leave much time to say so. */
+static void check_processes(lg_comm *comm)
+{
+    mpi_state *state = state_of(comm);
+    for (int rank = 0; rank < comm->num_ranks && !state->has_passed_barrier; rank++) {
+        peer_state *peer = &state->peers[rank];
+        const int process = atomic_load(&peer->process);
+        if (process == 0 || peer->left_ns != 0 || !has_ended(process)) {
+            continue;
+        }
+        char last[256] = "";
+        (void)pthread_mutex_lock(&state->mutex);
+        const lgi_comm_sign sign = peer->sign;
+        const bool was_heard = peer->was_heard;
+        (void)pthread_mutex_unlock(&state->mutex);
+        if (was_heard) {
+            lgi_comm_describe(last, sizeof last, &sign);
+        }
+        char text[LGI_COMM_FAILURE_BYTES];
+        (void)snprintf(text, sizeof text, "rank %d is gone: its process %d has ended%s%s%s", rank,
+                       process, last[0] ? " (last heard: " : "", last, last[0] ? ")" : "");
+        lgi_comm_fail(comm, LG_COMM, text);
+        return;
+    }
+}
+
 static void check_left(lg_comm *comm, uint64_t now_ns)
 {
     mpi_state *state = state_of(comm);
@@ -236,6 +286,7 @@ static void mpi_tick(lg_comm *comm, uint64_t now_ns)
         }
     }
     check_left(comm, now_ns);
+    check_processes(comm);
 }
 
 static bool mpi_told(lg_comm *comm, int rank, lgi_comm_sign *out, uint64_t *heard_ns)
@@ -513,6 +564,8 @@ static const lgi_transport mpi_transport = {
 /* Where a rank runs: the running kernel, and the cores it may use there. */
 typedef struct rank_place {
     char kernel[64];
+    char processes[64]; /* the space of its process's id */
+    int process;
     cpu_set_t cores;
 } rank_place;
 
@@ -526,6 +579,9 @@ static rank_place own_place(void)
             place.kernel[0] = '\0';
         }
         (void)fclose(file);
+    }
+    if (readlink("/proc/self/ns/pid", place.processes, sizeof place.processes - 1) > 0) {
+        place.process = (int)getpid();
     }
     if (sched_getaffinity(0, sizeof place.cores, &place.cores) != 0) {
         for (size_t core = 0; core < CPU_SETSIZE; core++) {
@@ -553,6 +609,11 @@ static lg_status find_neighbours(lg_comm *comm)
             (CPU_COUNT(&common) > 0 || rank == comm->rank)) {
             comm->host_rank += rank < comm->rank;
             comm->num_host_ranks++;
+        }
+        if (rank != comm->rank && all[rank].process > 0 && own.process > 0 &&
+            memcmp(own.kernel, all[rank].kernel, sizeof own.kernel) == 0 &&
+            memcmp(own.processes, all[rank].processes, sizeof own.processes) == 0) {
+            atomic_store(&state_of(comm)->peers[rank].process, all[rank].process);
         }
     }
     comm->has_clock_of_rank_0 = memcmp(own.kernel, all[0].kernel, sizeof own.kernel) == 0;
