@@ -23,7 +23,7 @@ void cli_leave_ranks(lg_comm *comm, lg_status status)
         return;
     }
     if (lg_comm_rank(comm) == 1 && (status == LG_COMM || status == LG_TIMEOUT) &&
-        strncmp(lg_last_error(), "rank 0", 6) == 0) {
+        strncmp(lg_last_error(), "rank 0 ", 7) == 0) {
         cli_be_silent(false);
     }
     cli_tell_failure(status); /* a launcher that ends all ranks leaves no time for it later */
