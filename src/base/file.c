@@ -54,6 +54,25 @@ static bool is_written_through(const char *path)
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
+/* /dev/stdout in one of its forms: what is behind it, even a file, goes on where it is. */
+static bool is_standard_output(const char *path)
+{
+    struct stat info;
+    struct stat output;
+    return stat(path, &info) == 0 && fstat(STDOUT_FILENO, &output) == 0 &&
+           info.st_dev == output.st_dev && info.st_ino == output.st_ino;
+}
+
+static FILE *open_standard_output(void)
+{
+    const int file = dup(STDOUT_FILENO);
+    FILE *const stream = file >= 0 ? fdopen(file, "wb") : NULL;
+    if (stream == NULL && file >= 0) {
+        (void)close(file);
+    }
+    return stream;
+}
+
 /* The file to replace: what a symbolic link leads to, so that the link stays. */
 static lg_status find_target(char **out, const char *path)
 {
@@ -74,10 +93,12 @@ lg_status lgi_file_writer_open(lgi_file_writer *writer, const char *path)
     lg_status status = LG_OK;
     memset(writer, 0, sizeof *writer);
     LG_TRY_GOTO(find_target(&writer->path, path));
-    if (!is_written_through(path)) {
+    const bool is_output = is_standard_output(path);
+    if (!is_output && !is_written_through(path)) {
         LG_TRY_GOTO(lgi_sprintf(&writer->temp_path, "%s.tmp-%ld", writer->path, (long)getpid()));
     }
-    writer->stream = fopen(writer->temp_path != NULL ? writer->temp_path : path, "wb");
+    writer->stream = is_output ? open_standard_output()
+                               : fopen(writer->temp_path != NULL ? writer->temp_path : path, "wb");
     if (writer->stream == NULL) {
         LG_TRY_GOTO(lgi_fail(LG_IO, "cannot write '%s': %s", path, strerror(errno)));
     }

@@ -18,7 +18,7 @@ LG_NODISCARD lg_status lgi_file_read(void *out_data, size_t *out_bytes, const ch
 
 /*
  * A file being written: a temporary beside the target, renamed over it by the commit. A symbolic link stays, and what it leads to
- * is replaced. What is there and is no file (a device, a pipe) is written as it stands.
+ * is replaced. What is there and is no file (a device, a pipe), and standard output, are written as they stand.
  */
 typedef struct lgi_file_writer {
     FILE *stream;    /* write here; errors may be left to commit */

@@ -372,14 +372,19 @@ static lg_status profile_links(const cli_args *args)
 {
     const char *const path = cli_args_option(args, &cli_profile, "out");
     const char *const num_text = cli_args_option(args, &cli_profile, "ranks");
-    const int num_ranks = num_text != NULL ? atoi(num_text) : 2;
+    char *end = NULL;
+    const long num_ranks = num_text != NULL ? strtol(num_text, &end, 10) : 2;
     char comment[256];
     lg_links_report links;
     lg_comm *comm = NULL;
+    if ((end != NULL && *end != '\0') || num_ranks < 1 || num_ranks > LG_COMM_MAX_LOCAL_RANKS) {
+        return cli_fail(LG_INVALID_ARG, "profile: --ranks: '%s' is not an integer in [1, %d]",
+                        num_text, LG_COMM_MAX_LOCAL_RANKS);
+    }
     lg_status status = cli_join_ranks(&comm);
     if (status == LG_OK) {
         status = comm != NULL ? lg_measure_links(comm, &links)
-                              : lg_measure_local_links(num_ranks, &links);
+                              : lg_measure_local_links((int)num_ranks, &links);
     }
     if (status == LG_OK && (comm == NULL || lg_comm_rank(comm) == 0)) {
         (void)snprintf(comment, sizeof comment, "links measured over %s; all else is the default",
@@ -410,6 +415,13 @@ static lg_status profile(const cli_args *args)
         return cli_fail(LG_INVALID_ARG, "profile: of what? a recipe, or --links");
     }
     lg_status status = cli_load_recipe(&recipe, args->words[0], args);
+    if (status == LG_OK && recipe->ranks.pipeline * recipe->ranks.replicas > 1) {
+        status =
+            cli_fail(LG_NOT_SUPPORTED,
+                     "profile: the recipe has %lld ranks, and what is measured here are the ops "
+                     "of one (ranks.pipeline=1 ranks.replicas=1); train measures all ranks' itself",
+                     (long long)(recipe->ranks.pipeline * recipe->ranks.replicas));
+    }
     if (status == LG_OK) {
         status = cli_make_plain(recipe);
     }

@@ -118,6 +118,11 @@ static lg_status search(const cli_args *args)
 {
     cli_cluster c;
     lg_status status = cli_cluster_open(&c, args, &cli_search);
+    if (status == LG_OK && c.recipe->plan.costs == LG_COSTS_FROM_FILE) {
+        status = cli_fail(LG_NOT_SUPPORTED,
+                          "search: plan.costs=file has the times of one graph, and every placement "
+                          "has a graph of its own; they are estimated from the machine's rates");
+    }
     if (status == LG_OK) {
         status = cli_cluster_create(&c);
     }

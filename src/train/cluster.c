@@ -290,6 +290,14 @@ static lg_status find_costs(lg_cluster *cluster, const lg_recipe *recipe,
                             const lg_cluster_opts *opts)
 {
     if (recipe->plan.costs == LG_COSTS_FROM_FILE) {
+        if (recipe->plan.costs_file[0] == '\0') {
+            LG_FAIL(LG_INVALID_ARG, "plan.costs_file: must be set for plan.costs=file");
+        }
+        if (opts->has_equal_times) {
+            LG_FAIL(LG_INVALID_ARG,
+                    "plan.costs: times are from '%s' or all equal; with equal times leave it out",
+                    recipe->plan.costs_file);
+        }
         return lg_costs_load(&cluster->costs, cluster->graph, recipe->plan.costs_file);
     }
     LG_TRY(lg_costs_create(&cluster->costs, cluster->graph));

@@ -73,6 +73,13 @@ contains "a recipe with ranks" "$("$leapgrad" plan ranks.yaml plan.strategy=1f1b
     'the first 4 of its 8 ranks'
 contains "one rank stays as it was" "$("$leapgrad" plan gpt.yaml)" 'time against bytes'
 
+refused "times of several ranks" 4 "profile: the recipe has 4 ranks" profile ranks.yaml --out costs.json
+refused "a number that is none" 2 "profile: --ranks: '2x' is not an integer in \[1, " profile --links --ranks 2x
+refused "a number beyond all" 2 "profile: --ranks: '99999999999'" profile --links --ranks 99999999999
+(echo before && "$leapgrad" profile --links) >links.txt
+same "a file behind standard output goes on" before "$(head -n 1 links.txt)"
+same "with a machine" '{' "$(sed -n 2p links.txt | head -c 1)"
+
 # --- schedules as CSV
 for file in "$root"/tests/golden/schedules/*.csv; do
     case $file in
@@ -110,5 +117,9 @@ refused "a strategy that wants a V" 2 "zb-v: stages 0 and 7 are on ranks 0 and 3
 refused "too little memory" 4 "over the budget|nothing fits" simulate "${on_four[@]}" plan.strategy=gpipe plan.memory_bytes=100M
 refused "ranks that no machine has" 2 "is 4294967296 ranks, more than 65536" simulate --equal-times ranks.pipeline=65536 ranks.replicas=65536
 refused "an option without a value, as of a variable that is not set" 2 "--out is empty" show "${equal[@]}" --strategy 1f1b --out ""
+refused "times that are equal and from a file" 2 "plan.costs: times are from 'c.json' or all equal" simulate "${equal[@]}" plan.costs=file plan.costs_file=c.json
+refused "times from a file without one" 2 "plan.costs_file: must be set" simulate "${on_four[@]}" plan.strategy=1f1b plan.costs=file
+refused "a search with the times of one graph" 4 "search: plan.costs=file has the times of one graph" search "${on_four[@]}" \
+    plan.costs=file plan.costs_file=c.json
 refused "a schedule and other ranks" 2 "ranks.pipeline: 2, but the schedule has 4" simulate --csv ours.csv ranks.pipeline=2
 finish
