@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include <xbt/config.h>
 
+#include "comm/collectives.h"
 #include "comm/mpi/mpi_module.h"
 #include "exec/lower.h"
 #include "exec/program.h"
@@ -222,6 +223,26 @@ static lg_status place(lg_stages *stages, lg_parallel *parallel)
     return status;
 }
 
+static void add_nothing(lgi_device *device, int width, int64_t bytes, void *dst,
+                        const void *const *addends, int num_addends)
+{
+    (void)device;
+    (void)width;
+    (void)bytes;
+    (void)dst;
+    (void)addends;
+    (void)num_addends;
+}
+
+/* The communication thread adds up gradients without a kernel's op; here it does not. */
+static void stop_adding(lg_trainer *trainer)
+{
+    static struct lgi_device_ops ops;
+    ops = *trainer->device->ops;
+    ops.grad_add = add_nothing;
+    trainer->device->ops = &ops;
+}
+
 static lg_status run_steps(lg_trainer *trainer, bool is_first)
 {
     const settings *const s = &all.settings;
@@ -265,6 +286,7 @@ static lg_status train(lg_comm *comm)
         all.predicted_ns = lg_trainer_about(trainer).predicted_step_ns;
     }
     if (status == LG_OK) {
+        stop_adding(trainer);
         status = run_steps(trainer, is_first);
     }
     lg_trainer_destroy(trainer);
@@ -462,6 +484,17 @@ void __wrap_lg_plan_destroy(lg_plan *plan)
     if (plan != all.plan) {
         __real_lg_plan_destroy(plan);
     }
+}
+
+/* Rank 0's, for all. */
+lg_status __wrap_lgi_trainer_share_plan(lg_trainer *trainer, lg_plan **plan);
+lg_status __wrap_lgi_trainer_share_plan(lg_trainer *trainer, lg_plan **plan)
+{
+    const lg_status status = lgi_comm_barrier(trainer->comm);
+    if (status == LG_OK && trainer->rank != 0) {
+        *plan = all.plan;
+    }
+    return status;
 }
 
 /* Proved and simulated once. */
