@@ -16,7 +16,7 @@ for gbit in 9 22.5; do
     for plan in wfbp priority reverse-first-k; do
         cases+=("resnet50 plan=$plan replicas=32 batch=4096 gbit=$gbit poll_us=100 steps=4")
     done
-    cases+=("bert-24 plan=1f1b+wfbp pipeline=8 replicas=32 batch=2048 micro_batches=8 slots=2 gbit=$gbit poll_us=500")
+    cases+=("bert-48 plan=1f1b+wfbp pipeline=32 replicas=8 batch=1024 micro_batches=16 slots=2 gbit=$gbit poll_us=500")
 done
 echo "| model | ranks | replicas | micro-batches | plan | Gbit/s | ops | SMPI, ms | simulator, ms | off | sent, MB | planned, MB |"
 echo "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|"
