@@ -361,7 +361,7 @@ def plot_iterations(study, seeds, scales, methods, path):
             shift = 1 + 0.012 * (i - len(methods) / 2)
             for scale, _, least, most in points[method]:
                 plot.bar(scale * shift, least, most, COLORS[method])
-        plot.legend(METHODS[method][0] + ("" if points[method] else ": never"), COLORS[method])
+        plot.legend(METHODS[method][0] + ("" if points[method] else ": not reached"), COLORS[method])
     if len(ideal) > 1:
         plot.legend("S times fewer", "#999", "3 4")
     plot.save(path)
