@@ -74,6 +74,10 @@ LG_API LG_NODISCARD lg_status lg_machine_parse(lg_machine *out, const char *text
 /** `comment`: where the numbers are from; NULL: none. */
 LG_API LG_NODISCARD lg_status lg_machine_save(const lg_machine *machine, const char *comment,
                                               const char *path);
+/** The text of such a file. INVALID_ARG if `num_bytes` are too few for it and its 0: LG_MACHINE_TEXT_BYTES and the comment are enough. */
+LG_API LG_NODISCARD lg_status lg_machine_format(char *text, size_t num_bytes,
+                                                const lg_machine *machine, const char *comment);
+#define LG_MACHINE_TEXT_BYTES 2048
 
 /** Time of each op of a graph with each of the graph's widths. */
 typedef struct lg_costs lg_costs;

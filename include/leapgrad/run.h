@@ -134,6 +134,7 @@ typedef struct lg_run_start {
     const lg_recipe *recipe;
     lg_trainer_info trainer; /* rank 0's */
     int num_ranks;
+    int64_t planned_peak_bytes; /* the largest of the ranks' */
     const char *comm;   /* how the ranks reach each other (lg_comm_name()); NULL: one rank */
     int64_t first_step; /* > 0: resumed */
     int64_t num_steps;

@@ -35,6 +35,14 @@ LG_API LG_NODISCARD lg_status lg_measure_links(lg_comm *comm, lg_links_report *o
 /** The same over `num_ranks` ranks of this process. */
 LG_API LG_NODISCARD lg_status lg_measure_local_links(int num_ranks, lg_links_report *out);
 
+/**
+ * Measures what one core reaches in f32: flops_per_s in a product of large matrices, bytes_per_s in an update of many parameters, both as
+ * costs of ops are measured. Local; all else of *machine stays.
+ *
+ * @param device  "auto", or a name from lg_device_name().
+ */
+LG_API LG_NODISCARD lg_status lg_measure_rates(const char *device, lg_machine *machine);
+
 /** A model, a placement, a strategy. Lifetime of texts: the callback. */
 typedef struct lg_selftest_case {
     const char *model; /* "cnn": with batch norm; "gpt": with a tied embedding */

@@ -97,6 +97,8 @@ lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target);
 lg_status cli_join_ranks(lg_comm **out);
 /** Leaves; `status`: how it ended. Who prints a failure: rank 0, or, if that is the one that was lost, the next one. */
 void cli_leave_ranks(lg_comm *comm, lg_status status);
+/** How ranks reach each other, in words; NULL and "local": as threads of this process. */
+const char *cli_comm_text(const char *comm_name);
 
 /** One line on a link, if there is one (cmd_selftest.c). */
 void cli_print_link(const char *what, const lg_link_report *link);

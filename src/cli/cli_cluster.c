@@ -190,17 +190,31 @@ static void print_heading(const cli_cluster *c)
     printf("\n");
 }
 
-static void print_rank(const lg_cluster *cluster, int rank)
+static void print_rank(const lg_rank_stats *stats, int rank)
 {
     char busy[CLI_TEXT_BYTES];
     char exposed[CLI_TEXT_BYTES];
     char sent[CLI_TEXT_BYTES];
     char peak[CLI_TEXT_BYTES];
-    const lg_rank_stats *const stats = &cluster->ranks[rank];
     printf("  %5d %12s %8.1f %% %14s %12s %12s\n", rank, cli_format_ns(busy, stats->busy_ns),
            100.0 * stats->bubble_frac, cli_format_ns(exposed, stats->exposed_comm_ns),
            cli_format_bytes(sent, (double)stats->sent_bytes),
            cli_format_bytes(peak, (double)stats->peak_bytes));
+}
+
+void cli_print_ranks(const lg_rank_stats *ranks, int num_ranks)
+{
+    printf("  %5s %12s %10s %14s %12s %12s\n", "rank", "busy", "bubble", "exposed comm", "sent",
+           "peak");
+    for (int rank = 0; rank < num_ranks; rank++) {
+        const bool is_shown = num_ranks <= MAX_SHOWN_RANKS || rank < MAX_SHOWN_RANKS / 2 ||
+                              rank >= num_ranks - MAX_SHOWN_RANKS / 2;
+        if (is_shown) {
+            print_rank(&ranks[rank], rank);
+        } else if (rank == MAX_SHOWN_RANKS / 2) {
+            printf("  %5s\n", "...");
+        }
+    }
 }
 
 void cli_print_cluster(const cli_cluster *c)
@@ -218,17 +232,8 @@ void cli_print_cluster(const cli_cluster *c)
     if (lg_plan_bound(&bound, cluster->graph, &cluster->machine, cluster->costs) == LG_OK) {
         cli_print_bound("  bound      ", &bound, sum.step_ns);
     }
-    printf("\n  %5s %12s %10s %14s %12s %12s\n", "rank", "busy", "bubble", "exposed comm", "sent",
-           "peak");
-    for (int rank = 0; rank < num_ranks; rank++) {
-        const bool is_shown = num_ranks <= MAX_SHOWN_RANKS || rank < MAX_SHOWN_RANKS / 2 ||
-                              rank >= num_ranks - MAX_SHOWN_RANKS / 2;
-        if (is_shown) {
-            print_rank(cluster, rank);
-        } else if (rank == MAX_SHOWN_RANKS / 2) {
-            printf("  %5s\n", "...");
-        }
-    }
+    printf("\n");
+    cli_print_ranks(cluster->ranks, num_ranks);
 }
 
 lg_status cli_save_plan(const lg_cluster *cluster, const char *path)

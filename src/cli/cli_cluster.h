@@ -41,6 +41,8 @@ void cli_cluster_close(cli_cluster *cluster);
 
 /** Prints what the plan is for, then what it comes to, with a table of ranks. */
 void cli_print_cluster(const cli_cluster *cluster);
+/** Prints a table of ranks: busy, bubble, exposed communication, sent, peak. */
+void cli_print_ranks(const lg_rank_stats *ranks, int num_ranks);
 /** Saves a plan; a name that ends in ".csv": as a schedule. */
 lg_status cli_save_plan(const lg_cluster *cluster, const char *path);
 

@@ -17,6 +17,12 @@ lg_status cli_join_ranks(lg_comm **out)
     return status;
 }
 
+const char *cli_comm_text(const char *comm_name)
+{
+    return comm_name == NULL || strcmp(comm_name, "local") == 0 ? "threads of this process"
+                                                                : comm_name;
+}
+
 void cli_leave_ranks(lg_comm *comm, lg_status status)
 {
     if (comm == NULL) {

@@ -78,6 +78,20 @@ static lg_status print_processor(void)
     return LG_OK;
 }
 
+/* How many want to run: on cores that others use, steps wait for the slowest thread. */
+static void print_load(void)
+{
+    double load = 0.0;
+    const long num_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1) {
+        return;
+    }
+    printf("load         %.1f over the last minute, of %ld cores%s\n", load, num_cores,
+           load > 0.5 * (double)num_cores
+               ? ": something else uses them; while it does, exec.threads=1 may be faster"
+               : "");
+}
+
 /* --- devices ------------------------------------------------------------------------------------------------------- */
 
 /* A linear layer of four numbers: enough to open a device. */
@@ -241,6 +255,7 @@ static lg_status doctor(const cli_args *args)
     if (status != LG_OK) {
         return status;
     }
+    print_load();
     print_devices();
     print_libraries();
     print_data();

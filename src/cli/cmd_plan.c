@@ -362,10 +362,57 @@ const cli_command cli_check = {
 static const cli_option profile_options[] = {
     {"out", "FILE",
      "where the costs go, for plan.costs_file=FILE; costs.json is the default. With --links: where "
-     "the machine file goes; else it is printed"},
-    {"links", NULL, "measure the links between ranks instead, as a machine file (plan.machine)"},
+     "the machine file goes; without it, it is printed"},
+    {"links", NULL,
+     "measure the links between ranks and the rates of a core instead, as a machine file "
+     "(plan.machine)"},
     {"ranks", "NUMBER", "with --links: ranks as threads of this process, 2 if not given"},
     {NULL, NULL, NULL}};
+
+/* What of a machine file is measured, and what is not. */
+static void describe_links(char *text, size_t num_bytes, const lg_links_report *links,
+                           const char *over)
+{
+    const bool has_intra = links->intra_host.ranks[0] >= 0;
+    const bool has_inter = links->inter_host.ranks[0] >= 0;
+    (void)snprintf(text, num_bytes,
+                   "measured: %s over %s, and flops_per_s and bytes_per_s of a core of rank 0's "
+                   "host; not measured, but defaults: %s%s%smemory_bytes, corun_slowdown, "
+                   "overheads",
+                   has_intra && has_inter ? "intra_host and inter_host"
+                   : has_inter            ? "inter_host"
+                                          : "intra_host",
+                   over, has_intra ? "" : "intra_host, ", has_inter ? "" : "inter_host, ",
+                   links->num_hosts > 1 ? "other hosts' rates, " : "");
+}
+
+/* Rank 0: its rates, and the file, or its text where none is asked for. */
+static lg_status save_links(lg_links_report *links, const char *over, const char *path)
+{
+    char comment[512];
+    char text[LG_MACHINE_TEXT_BYTES + sizeof comment];
+    describe_links(comment, sizeof comment, links, over);
+    lg_status status = lg_measure_rates("auto", &links->machine);
+    if (status != LG_OK) {
+        return status;
+    }
+    if (path == NULL) {
+        status = lg_machine_format(text, sizeof text, &links->machine, comment);
+        if (status == LG_OK) {
+            printf("%s\n", text);
+        }
+        return status;
+    }
+    cli_print_link("within a host ", &links->intra_host);
+    cli_print_link("between hosts ", &links->inter_host);
+    printf("a core         %.1f GFLOP/s, %.1f GB/s\n", links->machine.flops_per_s * 1e-9,
+           links->machine.bytes_per_s * 1e-9);
+    status = lg_machine_save(&links->machine, comment, path);
+    if (status == LG_OK) {
+        printf("saved %s (%s); use it with plan.machine=%s\n", path, comment, path);
+    }
+    return status;
+}
 
 /* The links of the ranks, as a machine file. */
 static lg_status profile_links(const cli_args *args)
@@ -374,7 +421,6 @@ static lg_status profile_links(const cli_args *args)
     const char *const num_text = cli_args_option(args, &cli_profile, "ranks");
     char *end = NULL;
     const long num_ranks = num_text != NULL ? strtol(num_text, &end, 10) : 2;
-    char comment[256];
     lg_links_report links;
     lg_comm *comm = NULL;
     if ((end != NULL && *end != '\0') || num_ranks < 1 || num_ranks > LG_COMM_MAX_LOCAL_RANKS) {
@@ -386,17 +432,13 @@ static lg_status profile_links(const cli_args *args)
         status = comm != NULL ? lg_measure_links(comm, &links)
                               : lg_measure_local_links((int)num_ranks, &links);
     }
-    if (status == LG_OK && (comm == NULL || lg_comm_rank(comm) == 0)) {
-        (void)snprintf(comment, sizeof comment, "links measured over %s; all else is the default",
-                       comm != NULL ? lg_comm_name(comm) : "local");
-        if (path != NULL) {
-            cli_print_link("within a host ", &links.intra_host);
-            cli_print_link("between hosts ", &links.inter_host);
-        }
-        status = lg_machine_save(&links.machine, comment, path != NULL ? path : "/dev/stdout");
-        if (status == LG_OK && path != NULL) {
-            printf("saved %s; use it with plan.machine=%s\n", path, path);
-        }
+    if (status == LG_OK) {
+        const bool is_first = comm == NULL || lg_comm_rank(comm) == 0;
+        status = lg_run_settle(
+            comm,
+            is_first
+                ? save_links(&links, cli_comm_text(comm != NULL ? lg_comm_name(comm) : NULL), path)
+                : LG_OK);
     }
     cli_leave_ranks(comm, status);
     return status;

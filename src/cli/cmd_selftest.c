@@ -48,7 +48,9 @@ static void on_links(void *user, const lg_links_report *links)
            links->machine.num_cores == 1 ? "" : "s");
     cli_print_link("within a host ", &links->intra_host);
     cli_print_link("between hosts ", &links->inter_host);
-    printf("\n%-5s %5s %-28s %-9s %12s %12s\n", "model", "D x P", "strategy", "same bits",
+    printf("\nD x P: replicas times pipeline ranks; same bits: as one process computes; times of a "
+           "step\n");
+    printf("%-5s %5s %-28s %-9s %12s %12s\n", "model", "D x P", "strategy", "same bits",
            "predicted", "measured");
     (void)fflush(stdout);
 }
@@ -138,7 +140,7 @@ static lg_status selftest(const cli_args *args)
     (void)signal(SIGTERM, ask_to_stop);
     if (is_first) {
         printf("leapgrad %s selftest over %s\n", lg_version(),
-               opts.comm != NULL ? lg_comm_name(opts.comm) : "local");
+               cli_comm_text(opts.comm != NULL ? lg_comm_name(opts.comm) : NULL));
     }
     status = lg_selftest(&opts);
     if (status == LG_OK && is_first) {

@@ -69,16 +69,38 @@ static lg_status save_drawing(const struct drawing *drawing, const char *directo
     return status;
 }
 
-static void print_drawing(const struct drawing *drawing)
+/* Lanes of one rank; of several, what each rank comes to. */
+static lg_status print_rows(const struct drawing *drawing, const lg_timeline *timeline)
 {
-    for (int i = 0; i < drawing->num_panels; i++) {
+    const int num_ranks = drawing->plan->num_ranks;
+    if (num_ranks == 1) {
+        cli_print_lanes(drawing->graph, drawing->plan, timeline);
+        return LG_OK;
+    }
+    lg_rank_stats *const ranks = calloc((size_t)num_ranks, sizeof *ranks);
+    if (ranks == NULL) {
+        return cli_fail(LG_OUT_OF_MEMORY, "no memory for a table of %d ranks", num_ranks);
+    }
+    const lg_status status = lg_timeline_stats(ranks, timeline, drawing->plan, drawing->graph);
+    if (status == LG_OK) {
+        cli_print_ranks(ranks, num_ranks);
+    }
+    free(ranks);
+    return status;
+}
+
+static lg_status print_drawing(const struct drawing *drawing)
+{
+    lg_status status = LG_OK;
+    for (int i = 0; i < drawing->num_panels && status == LG_OK; i++) {
         char text[CLI_TEXT_BYTES];
         const lg_timeline *const timeline = &drawing->timelines[i];
         printf("%s: strategy %s, step %s, %d ops\n", drawing->panels[i].label,
                drawing->plan->strategy, cli_format_ns(text, timeline->step_ns),
                timeline->num_spans);
-        cli_print_lanes(drawing->graph, drawing->plan, timeline);
+        status = print_rows(drawing, timeline);
     }
+    return status;
 }
 
 /* The plan as simulated, and for a run what it measured. */
@@ -104,7 +126,9 @@ static lg_status draw(lg_job *job, const char *measured_path, const char *direct
         }
     }
     if (status == LG_OK) {
-        print_drawing(&drawing);
+        status = print_drawing(&drawing);
+    }
+    if (status == LG_OK) {
         status = save_drawing(&drawing, directory);
     }
     lg_timeline_deinit(&drawing.timelines[0]);

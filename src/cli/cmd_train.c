@@ -42,6 +42,55 @@ static void watch_signals(void)
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that goes away does not end the training */
 }
 
+/* --- going on ------------------------------------------------------------------------------------------------------ */
+
+/* Appends a word of a command line, quoted for a shell if need be. */
+static void append_word(char *line, size_t line_bytes, const char *word)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_-+=.,/:@%";
+    size_t length = strlen(line);
+    const bool is_safe = word[0] != '\0' && word[strspn(word, safe)] == '\0';
+    length += (size_t)snprintf(line + length, line_bytes - length, "%s%s", length > 0 ? " " : "",
+                               is_safe ? "" : "'");
+    for (const char *c = word; *c != '\0' && length + 8 < line_bytes; c++) {
+        length += (size_t)snprintf(line + length, line_bytes - length,
+                                   *c == '\'' && !is_safe ? "'\\''" : "%c", *c);
+    }
+    if (!is_safe && length + 2 < line_bytes) {
+        (void)snprintf(line + length, line_bytes - length, "'");
+    }
+}
+
+#define RESUME_LINE_BYTES 900
+
+/* The command that goes on with a stopped run, with the launcher that it takes; in words if it cannot be printed as a line. */
+static void write_resume_line(char line[RESUME_LINE_BYTES], const cli_args *args,
+                              const lg_comm *comm)
+{
+    bool has_resume = false;
+    bool is_printable = true;
+    line[0] = '\0';
+    if (comm != NULL) {
+        (void)snprintf(line, RESUME_LINE_BYTES, "%s -n %d",
+                       getenv("SLURM_STEP_ID") != NULL ? "srun" : "mpirun",
+                       lg_comm_num_ranks(comm));
+    }
+    for (int i = 0; i < args->argc; i++) {
+        append_word(line, RESUME_LINE_BYTES, args->argv[i]);
+        has_resume = has_resume || strcmp(args->argv[i], "--resume") == 0;
+        for (const char *c = args->argv[i]; *c != '\0'; c++) {
+            is_printable = is_printable && (unsigned char)*c >= ' ' && *c != 127;
+        }
+    }
+    const size_t length = strlen(line);
+    if (!is_printable || length + sizeof " --resume" + 8 >= RESUME_LINE_BYTES) {
+        (void)snprintf(line, RESUME_LINE_BYTES, "the same command with --resume");
+    } else if (!has_resume) {
+        (void)snprintf(line + length, RESUME_LINE_BYTES - length, " --resume");
+    }
+}
+
 /* --- progress ------------------------------------------------------------------------------------------------------ */
 
 struct screen {
@@ -51,6 +100,8 @@ struct screen {
     bool said_stop; /* that it will stop was said */
     double shown_s; /* when progress was last shown */
     double min_wait_s;
+    const cli_args *args; /* the command line */
+    const lg_comm *comm;  /* of processes; NULL: one */
 };
 
 static double now_s(void)
@@ -109,8 +160,13 @@ static void on_step(void *user, const lg_run_progress *progress)
     const bool is_last = progress->step == progress->num_steps;
     if (stop_signal && !screen->said_stop) {
         clear_bar(screen);
-        printf("stopping after step %" PRId64 ", writing a checkpoint (once more to give up)\n",
-               progress->step);
+        char line[RESUME_LINE_BYTES];
+        write_resume_line(line, screen->args, screen->comm);
+        printf("stopping after step %" PRId64
+               ", writing a checkpoint (once more to give up); to go "
+               "on: %s\n",
+               progress->step, line);
+        (void)fflush(stdout);
         screen->said_stop = true;
     }
     if (screen->is_quiet || (!is_last && now - screen->shown_s < screen->min_wait_s)) {
@@ -186,7 +242,8 @@ static void on_start(void *user, const lg_run_start *start)
     if (start->num_ranks > 1) {
         printf("  ranks   %d: %" PRId64 " replica%s x %" PRId64 " pipeline rank%s, over %s\n",
                start->num_ranks, recipe->ranks.replicas, recipe->ranks.replicas == 1 ? "" : "s",
-               recipe->ranks.pipeline, recipe->ranks.pipeline == 1 ? "" : "s", start->comm);
+               recipe->ranks.pipeline, recipe->ranks.pipeline == 1 ? "" : "s",
+               cli_comm_text(start->comm));
     }
     printf("  plan    %s, %d lane%s", info->strategy, info->num_lanes,
            info->num_lanes == 1 ? "" : "s");
@@ -195,13 +252,36 @@ static void on_start(void *user, const lg_run_start *start)
     } else {
         printf(" x %d thread%s", info->threads_per_lane, info->threads_per_lane == 1 ? "" : "s");
     }
-    printf(", made in %.1f ms; %d reorders\n", info->planning_ns * 1e-6, info->num_reorders);
+    printf(", made in %.1f ms", info->planning_ns * 1e-6);
+    if (info->num_reorders > 0) {
+        printf("; %d reorder%s of weights into another layout a step", info->num_reorders,
+               info->num_reorders == 1 ? "" : "s");
+    }
+    printf("\n");
     printf("  expect  %s a step,", cli_format_ns(text, info->predicted_step_ns));
-    printf(" %s of memory\n", cli_format_bytes(text, (double)info->planned_peak_bytes));
+    printf(" %s of memory%s\n", cli_format_bytes(text, (double)start->planned_peak_bytes),
+           start->num_ranks > 1 ? " on the fullest rank" : "");
     if (start->first_step > 0) {
         printf("  resumed at step %" PRId64 "\n", start->first_step);
     }
     (void)fflush(stdout);
+}
+
+/* Steps that take so many times what was predicted have lost their cores to something else. */
+#define SLOW_FACTOR 2.0
+
+static void print_slow_hint(const lg_run_result *result)
+{
+    double load = 0.0;
+    if (!(result->step_ms_median > SLOW_FACTOR * result->predicted_step_ms)) {
+        return;
+    }
+    printf("            something else may use the cores");
+    if (getloadavg(&load, 1) == 1) {
+        printf(" (load %.1f on %ld cores)", load, sysconf(_SC_NPROCESSORS_ONLN));
+    }
+    printf(": exec.threads=1 or OMP_WAIT_POLICY=passive may help%s\n",
+           result->num_ranks > 1 ? ", and fewer ranks on a host" : "");
 }
 
 static void print_result(const lg_run_result *result)
@@ -214,9 +294,12 @@ static void print_result(const lg_run_result *result)
                result->predicted_step_ms, result->step_ms_median,
                100.0 * (result->step_ms_median / result->predicted_step_ms - 1.0));
         if (!isnan(result->executor_overhead_frac)) {
-            printf("; executor's own %.2f %%", 100.0 * result->executor_overhead_frac);
+            printf("; no op runs in %.2f %% of it", 100.0 * result->executor_overhead_frac);
         }
-        printf("\nrate        %.1f samples/s\n", result->samples_per_s);
+        printf("\n");
+        print_slow_hint(result);
+        printf("rate        %.1f samples/s over all steps, loading of data included\n",
+               result->samples_per_s);
     }
     if (result->num_ranks > 1 && !isnan(result->bubble_frac)) {
         printf("ranks       bubble %.1f %%, exposed communication %.1f %% of the step; %s sent a "
@@ -236,45 +319,6 @@ static void print_result(const lg_run_result *result)
 }
 
 /* --- the command --------------------------------------------------------------------------------------------------- */
-
-/* Appends a word of a command line, quoted for a shell if need be. */
-static void append_word(char *line, size_t line_bytes, const char *word)
-{
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "_-+=.,/:@%";
-    size_t length = strlen(line);
-    const bool is_safe = word[0] != '\0' && word[strspn(word, safe)] == '\0';
-    length += (size_t)snprintf(line + length, line_bytes - length, "%s%s", length > 0 ? " " : "",
-                               is_safe ? "" : "'");
-    for (const char *c = word; *c != '\0' && length + 8 < line_bytes; c++) {
-        length += (size_t)snprintf(line + length, line_bytes - length,
-                                   *c == '\'' && !is_safe ? "'\\''" : "%c", *c);
-    }
-    if (!is_safe && length + 2 < line_bytes) {
-        (void)snprintf(line + length, line_bytes - length, "'");
-    }
-}
-
-/* The failure of a stopped run: how to go on with it. */
-static lg_status tell_how_to_resume(const cli_args *args)
-{
-    char line[900] = "";
-    bool has_resume = false;
-    bool is_printable = true;
-    for (int i = 0; i < args->argc; i++) {
-        append_word(line, sizeof line, args->argv[i]);
-        has_resume = has_resume || strcmp(args->argv[i], "--resume") == 0;
-        for (const char *c = args->argv[i]; *c != '\0'; c++) {
-            is_printable = is_printable && (unsigned char)*c >= ' ' && *c != 127;
-        }
-    }
-    if (!is_printable || strlen(line) + sizeof " --resume" + 8 >= sizeof line) {
-        return cli_fail(LG_INTERRUPTED, "%s; to go on: the same command with --resume",
-                        lg_last_error());
-    }
-    return cli_fail(LG_INTERRUPTED, "%s; to go on: %s%s", lg_last_error(), line,
-                    has_resume ? "" : " --resume");
-}
 
 /* `leapgrad train DIR --resume`: the run's own recipe, in the directory where it is now. */
 static lg_status point_at_directory(lg_recipe *recipe, const cli_args *args)
@@ -305,6 +349,8 @@ static lg_status run(const lg_recipe *recipe, const cli_args *args, lg_comm *com
     screen.is_quiet = cli_args_option(args, &cli_train, "quiet") != NULL;
     screen.min_wait_s = screen.is_terminal ? TERMINAL_INTERVAL_S : LINE_INTERVAL_S;
     screen.shown_s = now_s();
+    screen.args = args;
+    screen.comm = comm;
     lg_run_opts opts = lg_run_opts_default();
     opts.resume = cli_args_option(args, &cli_train, "resume") != NULL;
     opts.should_stop = &stop_signal;
@@ -321,7 +367,9 @@ static lg_status run(const lg_recipe *recipe, const cli_args *args, lg_comm *com
     if (status == LG_OK && is_first) {
         print_result(&result);
     } else if (status == LG_INTERRUPTED) {
-        status = tell_how_to_resume(args);
+        char line[RESUME_LINE_BYTES];
+        write_resume_line(line, args, comm);
+        status = cli_fail(LG_INTERRUPTED, "%s; to go on: %s", lg_last_error(), line);
     }
     lg_run_result_deinit(&result);
     return status;

@@ -26,7 +26,7 @@ lg_status lgi_json_parse(json_t **out, const char *text, size_t num_bytes)
 
 lg_status lgi_json_write(const json_t *root, const char *path)
 {
-    char *const text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *const text = json_dumps(root, LGI_JSON_FILE_FLAGS);
     if (text == NULL) {
         LG_FAIL(LG_OUT_OF_MEMORY, "%s: out of memory while making its JSON", path);
     }

@@ -9,6 +9,9 @@
 /* One JSON value and nothing after it; a key that stands twice in an object is an error. */
 LG_NODISCARD lg_status lgi_json_parse(json_t **out, const char *text, size_t num_bytes);
 
+/* How files look. */
+#define LGI_JSON_FILE_FLAGS (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
+
 /* Writes the file whole or not at all. */
 LG_NODISCARD lg_status lgi_json_write(const json_t *root, const char *path);
 

@@ -221,13 +221,10 @@ static json_t *link_json(const lg_link *link)
                      link->bytes_per_s, "is_shared", link->is_shared ? 1 : 0);
 }
 
-lg_status lg_machine_save(const lg_machine *machine, const char *comment, const char *path)
+/* NULL: no memory, or a comment that is no UTF-8. */
+static json_t *machine_json(const lg_machine *machine, const char *comment)
 {
-    const lg_status status = lgi_machine_check(machine);
-    if (status != LG_OK) {
-        return lgi_fail_prefix(status, "%s: the machine cannot be saved", path);
-    }
-    json_t *const root = json_pack(
+    return json_pack(
         "{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "format",
         MACHINE_FORMAT, "version", MACHINE_VERSION, "comment", comment != NULL ? comment : "",
         "num_ranks", machine->num_ranks, "ranks_per_host", machine->ranks_per_host, "num_cores",
@@ -237,6 +234,15 @@ lg_status lg_machine_save(const lg_machine *machine, const char *comment, const 
         machine->fork_overhead_ns, "intra_host", link_json(&machine->intra_host), "inter_host",
         link_json(&machine->inter_host), "reduction",
         machine->reduction == LG_REDUCTION_TWO_LEVEL ? "two-level" : "direct");
+}
+
+lg_status lg_machine_save(const lg_machine *machine, const char *comment, const char *path)
+{
+    const lg_status status = lgi_machine_check(machine);
+    if (status != LG_OK) {
+        return lgi_fail_prefix(status, "%s: the machine cannot be saved", path);
+    }
+    json_t *const root = machine_json(machine, comment);
     if (root == NULL) {
         LG_FAIL(LG_OUT_OF_MEMORY,
                 "%s: could not be made (out of memory, or the comment is not UTF-8)", path);
@@ -244,6 +250,24 @@ lg_status lg_machine_save(const lg_machine *machine, const char *comment, const 
     const lg_status written = lgi_json_write(root, path);
     json_decref(root);
     return written;
+}
+
+lg_status lg_machine_format(char *text, size_t num_bytes, const lg_machine *machine,
+                            const char *comment)
+{
+    LG_TRY(lgi_machine_check(machine));
+    json_t *const root = machine_json(machine, comment);
+    const size_t length = root != NULL ? json_dumpb(root, text, num_bytes, LGI_JSON_FILE_FLAGS) : 0;
+    json_decref(root);
+    if (length == 0) {
+        LG_FAIL(LG_OUT_OF_MEMORY,
+                "the machine could not be made text (out of memory, or the comment is not UTF-8)");
+    }
+    if (length >= num_bytes) {
+        LG_FAIL(LG_INVALID_ARG, "num_bytes is %zu; the machine takes %zu", num_bytes, length + 1);
+    }
+    text[length] = '\0';
+    return LG_OK;
 }
 
 /* --- reading ---------------------------------------------------------------------------------------------------------- */

@@ -96,7 +96,8 @@ static void add_speed(lgi_text *out, const lg_record *run)
     const double step_ms = lg_record_number(run, "step_ms_median");
     const double predicted_ms = lg_record_number(run, "predicted_step_ms");
     if (isfinite(rate)) {
-        add_figure(out, "Throughput", format_number(rate, text, sizeof text), "samples/s", "");
+        add_figure(out, "Throughput", format_number(rate, text, sizeof text), "samples/s",
+                   "over all steps, loading of data included");
     }
     if (!isfinite(step_ms) && !isfinite(predicted_ms)) {
         return;
@@ -474,6 +475,15 @@ out:
     return status;
 }
 
+/* The measured step beside the median of all, which is the figure at the top. */
+static void add_which_step(lgi_text *out, const lg_report_input *input)
+{
+    const double median_ms = lg_record_number(input->run, "step_ms_median");
+    if (input->measured != NULL && isfinite(median_ms)) {
+        lgi_text_addf(out, "measured: one of those recorded; median of all: %.4g ms; ", median_ms);
+    }
+}
+
 static lg_status add_step(lgi_text *out, const lg_report_input *input)
 {
     lg_status status = LG_OK;
@@ -490,7 +500,9 @@ static lg_status add_step(lgi_text *out, const lg_report_input *input)
         return LG_OK;
     }
     LG_TRY_GOTO(lgi_picture_init(&picture, input->graph, input->plan, panels, num_panels));
-    lgi_text_add(out, "<h2>One step<small>point at a box for its op and time; trace.json opens in "
+    lgi_text_add(out, "<h2>One step<small>");
+    add_which_step(out, input);
+    lgi_text_add(out, "point at a box for its op and time; trace.json opens in "
                       "ui.perfetto.dev</small></h2>\n<div class=\"card scroll\">\n");
     LG_TRY_GOTO(lgi_timeline_svg(out, &picture, NULL, false));
     lgi_text_add(out, "</div>\n");
@@ -518,7 +530,15 @@ static void add_recipe(lgi_text *out, const char *recipe)
     lgi_text_add(out, "</pre></div></div>\n");
 }
 
-/* All numbers, texts and truth values of run.json. */
+/* What null stands for: of a loss that there was none to write down; of all else that it is not known, or has no meaning here. */
+static bool is_unknown(const char *key, const json_t *value)
+{
+    const size_t length = strlen(key);
+    const bool is_loss = length >= 4 && strcmp(key + length - 4, "loss") == 0;
+    return json_is_null(value) && !is_loss;
+}
+
+/* All numbers, texts and truth values of run.json that are known. */
 static void add_record_table(lgi_text *out, const lg_record *run)
 {
     const char *key = NULL;
@@ -530,7 +550,7 @@ static void add_record_table(lgi_text *out, const lg_record *run)
                       "<div class=\"card table\"><table>\n");
     json_object_foreach(run->json, key, value)
     {
-        if (json_is_object(value) || json_is_array(value)) {
+        if (json_is_object(value) || json_is_array(value) || is_unknown(key, value)) {
             continue;
         }
         lgi_text_add(out, "<tr><td>");

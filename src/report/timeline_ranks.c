@@ -1,7 +1,8 @@
 /*
  * The timeline of several ranks as SVG. A rank is a row of what it computes, thin rows of what it sends, receives and reduces, and
  * its live bytes; all get smaller with the number of ranks. Ops that follow each other and belong to one stage, micro-batch and
- * direction are one box, with the micro-batch's number; what is left white in a row is bubble. As in the picture of one rank, boxes
+ * direction are one box, with the micro-batch's number; a row's background reaches from the step's begin to its end, and what is left of it
+ * is bubble. As in the picture of one rank, boxes
  * that are too narrow are merged, and the threshold grows until there are at most MAX_ELEMENTS.
  */
 #include <math.h>
@@ -421,8 +422,9 @@ static void draw_rank(struct frame *f, const lg_timeline *timeline, int rank, do
         if (f->out != NULL) {
             lgi_text_addf(
                 f->out,
-                "<rect class=\"l\" x=\"%.0f\" y=\"%.1f\" width=\"%.0f\" height=\"%.0f\"/>\n", LEFT,
-                y, PLOT, size->row);
+                "<rect class=\"l\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\"/>\n",
+                to_x(f, timeline, timeline->begin_ns), y,
+                (timeline->end_ns - timeline->begin_ns) * f->scale, size->row);
         }
         busy_ns += draw_compute(f, timeline, rank, lane, y);
         y += size->row + 1.0;

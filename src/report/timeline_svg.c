@@ -422,9 +422,10 @@ static void draw_panel(struct frame *frame, const lg_timeline_panel *panel, doub
             lgi_picture_lane_name(picture, lane, name, sizeof name);
             draw_row_name(frame, name, row_y, ROW_HEIGHT);
             lgi_text_addf(frame->out,
-                          "<rect class=\"l\" x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" "
+                          "<rect class=\"l\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
                           "height=\"%.0f\"/>\n",
-                          LEFT, row_y, PLOT, ROW_HEIGHT);
+                          to_x(frame, timeline, timeline->begin_ns), row_y,
+                          (timeline->end_ns - timeline->begin_ns) * frame->scale, ROW_HEIGHT);
         }
         const double busy_ns = draw_lane(frame, timeline, lane, row_y);
         const double step_ns = lgi_picture_step_ns(picture, timeline);

@@ -72,6 +72,7 @@ static void tell_start(const lgi_run *run)
         return;
     }
     const lg_run_start start = {.num_ranks = run->ranks.num_ranks,
+                                .planned_peak_bytes = run->sum.planned_peak_bytes,
                                 .comm =
                                     run->ranks.comm != NULL ? lg_comm_name(run->ranks.comm) : NULL,
                                 .directory = run->dir.path,

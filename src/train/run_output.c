@@ -318,6 +318,17 @@ lg_status lgi_run_save_start(lgi_run *run)
 
 /* --- at the end ---------------------------------------------------------------------------------------------------- */
 
+/* The run's name, and what the measured step is beside the median that the run tells of. */
+static lg_status make_title(char **out, const lgi_run *run, const lg_timeline *measured)
+{
+    if (measured == NULL) {
+        return lgi_strdup(out, run->recipe->run.name);
+    }
+    return lgi_sprintf(out, "%.80s (measured: one of %d recorded steps; median of all: %.4g ms)",
+                       run->recipe->run.name, run->measure.num_timelines,
+                       lgi_run_measure_median_ms(&run->measure));
+}
+
 static lg_status save_timelines(const lgi_run *run, const lg_timeline *planned,
                                 const lg_timeline *measured)
 {
@@ -330,12 +341,13 @@ static lg_status save_timelines(const lgi_run *run, const lg_timeline *planned,
     char *csv_path = NULL;
     char *trace_path = NULL;
     char *json_path = NULL;
+    char *title = NULL;
+    LG_TRY_GOTO(make_title(&title, run, measured));
     LG_TRY_GOTO(lgi_run_dir_file(&svg_path, &run->dir, LGI_RUN_TIMELINE_SVG));
     LG_TRY_GOTO(lgi_run_dir_file(&csv_path, &run->dir, LGI_RUN_TIMELINE_CSV));
     LG_TRY_GOTO(lgi_run_dir_file(&trace_path, &run->dir, LGI_RUN_TRACE));
     LG_TRY_GOTO(lgi_run_dir_file(&json_path, &run->dir, LGI_RUN_TIMELINE));
-    LG_TRY_GOTO(
-        lg_timeline_save_svg(svg_path, run->recipe->run.name, graph, plan, panels, num_panels));
+    LG_TRY_GOTO(lg_timeline_save_svg(svg_path, title, graph, plan, panels, num_panels));
     LG_TRY_GOTO(lg_timeline_save_csv(csv_path, graph, plan, panels, num_panels));
     LG_TRY_GOTO(lg_timeline_save_trace(trace_path, graph, plan, panels, num_panels));
     if (measured != NULL) {
@@ -346,6 +358,7 @@ out:
     lgi_free(csv_path);
     lgi_free(trace_path);
     lgi_free(json_path);
+    lgi_free(title);
     return status;
 }
 

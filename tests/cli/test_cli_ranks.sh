@@ -36,7 +36,11 @@ same "rates: hash" "$(hash_of rates-one)" "$(hash_of rates-two)"
 same "rates: metrics" "$(results_of rates-one)" "$(results_of rates-two)"
 contains "rates: lines" "$(cat rates-two/metrics.jsonl)" '"step":3,.*"gain_median"'
 
-# --- what a run leaves
+# --- what a run says and leaves
+most=$(sed -n 's/^peak bytes  planned \([0-9,]*\),.*/\1/p' train.out | tr -d ,)
+same "memory that is expected: that of the fullest rank" "$(sed -n 's/^  expect .*, \(.*\) of memory on the fullest rank$/\1/p' train.out)" \
+    "$(perl -e 'printf("%.2f %s", $ARGV[0] / ($ARGV[0] < 1048576 ? 1024 : 1048576), $ARGV[0] < 1048576 ? "KiB" : "MiB")' "$most")"
+contains "ranks are threads" "$(cat train.out)" 'over threads of this process'
 check "json" perl -MJSON::PP -e 'local $/; decode_json(<>)' cnn-dp/run.json
 for key in bubble_frac exposed_comm_frac bytes_sent; do
     contains "$key" "$(number_of cnn-dp $key)" '^[0-9]'
@@ -50,7 +54,11 @@ for rank in 0 1 2 3; do
 done
 contains "the report shows the ranks" "$(cat cnn-dp/report.html)" 'rank 3'
 check "its plan is proved" "$leapgrad" check cnn-dp
-check "it is drawn again" "$leapgrad" show cnn-dp
+"$leapgrad" show cnn-dp >show.out 2>show.err || fail "it is drawn again: $(cat show.err)"
+same "a table of ranks, planned and measured" 8 "$(grep -Ec '^ +[0-3] +[0-9.]+ [mu]s +[0-9.]+ %' show.out)"
+same "planned as in run.json" "$(number_of cnn-dp predicted_step_ms | xargs printf '%.3f')" \
+    "$(perl -ne '/^planned: .*step ([0-9.]+) (us|ms),/ and printf("%.3f", $2 eq "us" ? $1 / 1000 : $1)' show.out)"
+contains "what is not known is not in the report" "$(grep -c 'executor_overhead_frac' cnn-dp/report.html)" '^0$'
 
 # --- on one rank
 contains "eval" "$("$leapgrad" eval cnn-p)" "weights_hash +$(hash_of cnn-p)"
@@ -132,6 +140,12 @@ contains "links" "$(cat selftest.out)" 'ranks 0 and 1: latency'
 same "no case with other bits" 0 "$(grep -c ' NO ' selftest.out)"
 contains "cases" "$(grep -c ' yes ' selftest.out)" '^(2[0-9]|[3-9][0-9])$'
 check "links as a machine file" "$leapgrad" profile --links --out links.json
+same "its rates are measured, not the defaults" 0 "$(grep -Ec '"(flops_per_s": 50000000000\.0|bytes_per_s": 10000000000\.0)' links.json)"
+contains "it says what is not" "$(cat links.json)" '"comment": "measured: intra_host .* not measured.* inter_host'
+"$leapgrad" profile --links >printed.json 2>printed.err || fail "links are printed: $(cat printed.err)"
+check "what is printed is a machine file" "$leapgrad" simulate --model bert-24 --machine printed.json ranks.pipeline=2 \
+    plan.strategy=1f1b
+check "a pipe is written to" sh -c '"$1" profile --links --out /dev/fd/3 3>&1 | grep -q leapgrad-machine' sh "$leapgrad"
 check "which can be used" "$leapgrad" simulate --model bert-24 --machine links.json ranks.pipeline=2 plan.strategy=1f1b
 refused "a pipeline that does not divide" 2 "do not divide" selftest --ranks 3 --pipeline 2
 

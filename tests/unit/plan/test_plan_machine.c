@@ -44,6 +44,15 @@ static void a_machine_is_read_as_written(void **state)
         machine.inter_host.bytes_per_s == again.inter_host.bytes_per_s &&
         machine.inter_host.is_shared == again.inter_host.is_shared);
     (void)unlink(path);
+    char text[LG_MACHINE_TEXT_BYTES];
+    assert_ok(lg_machine_format(text, sizeof text, &machine, "made by a test"));
+    memset(&again, 0, sizeof again);
+    assert_ok(lg_machine_parse(&again, text, strlen(text)));
+    assert_int_equal(again.num_ranks, machine.num_ranks);
+    assert_true(again.inter_host.latency_ns == machine.inter_host.latency_ns);
+    assert_fails(LG_INVALID_ARG, "num_bytes is 100", lg_machine_format(text, 100, &machine, NULL));
+    assert_fails(LG_INVALID_ARG, "num_bytes is ",
+                 lg_machine_format(text, strlen(text), &machine, "made by a test"));
     machine.ranks_per_host = 5;
     assert_fails(LG_INVALID_ARG, "ranks_per_host is 5; allowed: 1 to num_ranks, 4",
                  lg_machine_save(&machine, NULL, path));
