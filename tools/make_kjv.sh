@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the King James Bible as plain text, one verse a line, from Debian's package bible-kjv.
-# Usage: tools/make_kjv.sh [FILE]    (kjv.txt if no FILE is given)
+# Usage: tools/make_kjv.sh [FILE]    (kjv.txt if no FILE is given; its folder is made if missing)
 set -eu
 
 target=${1:-kjv.txt}
@@ -12,6 +12,7 @@ if ! command -v bible >/dev/null 2>&1; then
     echo "$0: the program 'bible' is missing; install it with: apt-get install bible-kjv" >&2
     exit 1
 fi
+mkdir -p "$(dirname "$target")"
 temp=$(mktemp "$target.tmp-XXXXXX")
 trap 'rm -f "$temp"' EXIT INT TERM
 bible -f gen1:1-rev22:21 >"$temp" </dev/null

@@ -64,7 +64,7 @@ typedef struct lg_trainer_opts {
     const lg_parallel *
         parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model. NULL: one rank */
     const lg_machine *
-        machine; /* copied: hosts and links between ranks. NULL: measured with MEASURE, else lg_machine_default()'s */
+        machine; /* copied: hosts and links between ranks, corun_slowdown unless that is measured. NULL: measured with MEASURE, else lg_machine_default()'s */
 } lg_trainer_opts;
 
 /** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, k searched, estimated costs, alone. */

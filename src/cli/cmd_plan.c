@@ -124,8 +124,12 @@ static lg_status print_plan(const lg_recipe *recipe, const lg_trainer *trainer)
     printf("  peak   %s bytes", cli_format_count(text, info.planned_peak_bytes));
     printf(" (%s)\n", cli_format_bytes(text, (double)info.planned_peak_bytes));
     print_statistics(lg_trainer_graph(trainer));
-    printf("  step   %s predicted; %d reorders\n", cli_format_ns(text, info.predicted_step_ns),
-           info.num_reorders);
+    printf("  step   %s predicted", cli_format_ns(text, info.predicted_step_ns));
+    if (info.num_reorders > 0) {
+        printf("; %d reorder%s of weights into another layout", info.num_reorders,
+               info.num_reorders == 1 ? "" : "s");
+    }
+    printf("\n");
     lg_bound bound;
     if (lg_plan_bound(&bound, lg_trainer_graph(trainer), &machine,
                       lg_trainer_cost_table(trainer)) == LG_OK) {
@@ -217,8 +221,8 @@ static lg_status check_plan_file(lg_job *job, const char *path, int64_t memory_b
         for (int i = 0; i < loaded->num_lanes; i++) {
             num_entries += loaded->lanes[i].num_entries;
         }
-        printf("%s: ok: strategy %s, %d ops on %d lanes, %d syncs, peak %s bytes\n", path,
-               loaded->strategy, num_entries, loaded->num_lanes, loaded->num_syncs,
+        printf("%s: ok: strategy %s, %d ops on %d lanes, %d waits between lanes, peak %s bytes\n",
+               path, loaded->strategy, num_entries, loaded->num_lanes, loaded->num_syncs,
                cli_format_count(text, loaded->peak_bytes[0]));
     }
     lg_plan_destroy(loaded);
@@ -271,7 +275,8 @@ static lg_status check_rank(lg_comm *comm, void *user)
         for (int rank = 0; rank < plan->num_ranks; rank++) {
             peak_bytes = plan->peak_bytes[rank] > peak_bytes ? plan->peak_bytes[rank] : peak_bytes;
         }
-        printf("%s: ok: strategy %s, %d ops on %d lanes of %d ranks, %d syncs, peak %s bytes\n",
+        printf("%s: ok: strategy %s, %d ops on %d lanes of %d ranks, %d waits between lanes, peak "
+               "%s bytes\n",
                request->path, plan->strategy, plan->num_ops, plan->num_lanes, plan->num_ranks,
                plan->num_syncs, cli_format_count(text, peak_bytes));
     }

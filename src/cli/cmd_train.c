@@ -228,8 +228,8 @@ static void on_start(void *user, const lg_run_start *start)
     char text[CLI_TEXT_BYTES];
     clear_bar(user);
     printf("leapgrad %s: %s, in %s\n", lg_version(), recipe->run.name, start->directory);
-    printf("  device  %s, %s; %d core%s\n", info->device, info->device_text, info->num_cores,
-           info->num_cores == 1 ? "" : "s");
+    printf("  device  %s, %s; %d core%s%s\n", info->device, info->device_text, info->num_cores,
+           info->num_cores == 1 ? "" : "s", start->num_ranks > 1 ? " for rank 0" : "");
     printf("  model   %s, %s parameters\n", lg_model_kind_name(recipe->model.kind),
            cli_format_count(text, info->num_param_elems));
     printf("  data    %s samples an epoch, batch %" PRId64,

@@ -42,6 +42,7 @@ for signal in INT TERM; do
     contains "state" "$(cat stopped-$signal/run.json)" '"state": "interrupted"'
     again=$(sed -n 's/^leapgrad: stopped after step [0-9]* of 400; to go on: //p' start.err)
     contains "it says how to go on" "$again" '--resume$'
+    same "and says it when it is asked to stop" 0 "$(grep '^stopping' start.out | grep -vc -- '; to go on: .* --resume$')"
     check "its command goes on" bash -c "$again"
     same "hash after SIG$signal and going on" "$expected" "$(hash_of stopped-$signal)"
     same "no line of metrics doubled or lost" "$(results_of whole)" "$(results_of stopped-$signal)"

@@ -81,10 +81,9 @@ static lg_status fill_device(lgi_cpu_device *device, int num_cores)
     device->num_cores = num_cores;
     LG_TRY(lgi_cpu_layouts_create(&device->layouts));
     LG_DNNL(dnnl_engine_create(&device->engine, dnnl_cpu, 0), "cpu");
-    (void)snprintf(device->description, sizeof device->description,
-                   "%s, oneDNN %d.%d.%d, up to %d threads per op",
+    (void)snprintf(device->description, sizeof device->description, "%s, oneDNN %d.%d.%d",
                    isa_name(dnnl_get_effective_cpu_isa()), version->major, version->minor,
-                   version->patch, num_cores);
+                   version->patch);
     return LG_OK;
 }
 
