@@ -23,9 +23,11 @@ typedef struct lg_cluster_opts {
         schedule; /* its ranks, stages and micro-batches instead of the recipe's; borrowed; NULL: none */
     /**
      * Textbook times: F, I and W of a micro-batch take 1 ms each on a rank, in equal parts in its stages; all else and messages nothing. Without preset the model is
-     * then a stand-in, one block for each stage.
+     * then a stand-in, four blocks for each pipeline rank; of a schedule, one for each stage.
      */
     bool has_equal_times;
+    bool
+        has_loose_keys; /* plan.push and plan.reverse_first_k count where the strategy knows them, and are no error elsewhere */
 } lg_cluster_opts;
 
 /** All NULL and false. */

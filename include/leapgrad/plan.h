@@ -89,7 +89,10 @@ LG_API void lg_costs_estimate(lg_costs *costs, const lg_graph *graph, const lg_m
 /** `width_idx`: index into the graph's widths. */
 LG_API double lg_costs_op_ns(const lg_costs *costs, int op, int width_idx);
 LG_API void lg_costs_set_op_ns(lg_costs *costs, int op, int width_idx, double ns);
-/** JSON, format in docs/formats/costs.md; ops go by name, an op that the file lacks is an error naming it. */
+/**
+ * JSON, format in docs/formats/costs.md; ops go by name, an op that the file lacks is an error naming it. Costs of a graph that is
+ * spread over other ranks go by kind, layer and micro-batch; micro-batches must have as many samples then.
+ */
 LG_API LG_NODISCARD lg_status lg_costs_save(const lg_costs *costs, const lg_graph *graph,
                                             const char *path);
 LG_API LG_NODISCARD lg_status lg_costs_load(lg_costs **out, const lg_graph *graph,

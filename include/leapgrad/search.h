@@ -69,6 +69,9 @@ typedef struct lg_search_opts {
     int max_stages_per_rank; /* loops and modulo go up to so many */
     int64_t
         max_simulated_ops; /* the budget: ops times simulated plans; half of it at most goes to named strategies */
+    /** NULL, or told after each simulation: of the budget, how much was used (it may end before), and how many plans it took. */
+    void (*progress)(double used_frac, int num_simulations, void *user);
+    void *progress_user;
 } lg_search_opts;
 
 /** TRAIN, 1 sample, D = 1, M = 1, default strategy options, 8 stages per rank, 16 million ops. */

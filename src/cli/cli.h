@@ -23,12 +23,13 @@ typedef struct cli_option {
     const char *help;
 } cli_option;
 
-/** A command line, taken apart. Texts point into argv. */
+/** A command line, taken apart. Texts point into argv, or belong to it. */
 typedef struct cli_args {
     int num_words; /* what is neither an option nor key=value */
     const char **words;
     int num_overrides;
-    const char **overrides;
+    const char **overrides;      /* key=value, then those that --machine and --strategy stand for */
+    char *made[CLI_MAX_OPTIONS]; /* texts of the latter */
     const char *option_values
         [CLI_MAX_OPTIONS]; /* by the command's options; NULL: not given; a switch: "" */
     int argc;              /* as given, from the program's name on */
@@ -63,6 +64,8 @@ bool cli_args_init(cli_args *args, const cli_command *command, int argc, char **
 void cli_args_deinit(cli_args *args);
 /** The value of an option; NULL: not given. */
 const char *cli_args_option(const cli_args *args, const cli_command *command, const char *name);
+/** Whether it names a strategy: a run's directory is then about another plan than the run's own. */
+bool cli_asks_for_strategy(const cli_args *args);
 /** The one of `num` names (the i-th given by `name_of`) that `text` is most like; NULL: none is near. */
 const char *cli_nearest(const char *text, const char *(*name_of)(int idx, const void *user),
                         int num, const void *user);
@@ -108,7 +111,7 @@ void cli_print_link(const char *what, const lg_link_report *link);
 #define CLI_TEXT_BYTES 64
 
 /** "1.50 MiB" */
-/** "PREFIX 1.2 ms: no order is faster (busiest rank ..., ...); this one takes 3.4 % longer". `step_ns` 0: without the last part. */
+/** "PREFIX 1.2 ms; no order is faster (...); this plan takes 3.4 % longer". `step_ns` 0: without the last part. */
 void cli_print_bound(const char *prefix, const lg_bound *bound, double step_ns);
 const char *cli_format_bytes(char text[CLI_TEXT_BYTES], double bytes);
 /** "1,234,567" */

@@ -1,4 +1,5 @@
 /* Taking a command line apart, and finding what a mistyped word was meant to be. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +140,17 @@ const char *cli_args_option(const cli_args *args, const cli_command *command, co
     return option >= 0 ? args->option_values[option] : NULL;
 }
 
+bool cli_asks_for_strategy(const cli_args *args)
+{
+    static const char key[] = "plan.strategy=";
+    for (int i = 0; i < args->num_overrides; i++) {
+        if (strncmp(args->overrides[i], key, sizeof key - 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* --- all of it ----------------------------------------------------------------------------------------------------- */
 
 /* "section.key=value": a letter first, and no slash before the equals sign (that would be a path). */
@@ -165,13 +177,35 @@ static bool check_words(const cli_args *args, const cli_command *command)
     return true;
 }
 
+/* Options that are short for keys become overrides, so that each way through a command sees them. */
+static bool add_overrides_of_options(cli_args *args, const cli_command *command)
+{
+    static const char *const keys[][2] = {{"machine", "plan.machine"},
+                                          {"strategy", "plan.strategy"}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *const value = cli_args_option(args, command, keys[i][0]);
+        if (value == NULL) {
+            continue;
+        }
+        const size_t num_bytes = strlen(keys[i][1]) + strlen(value) + 2;
+        args->made[i] = malloc(num_bytes);
+        if (args->made[i] == NULL) {
+            (void)cli_fail(LG_OUT_OF_MEMORY, "no memory for the command line");
+            return false;
+        }
+        (void)snprintf(args->made[i], num_bytes, "%s=%s", keys[i][1], value);
+        args->overrides[args->num_overrides++] = args->made[i];
+    }
+    return true;
+}
+
 bool cli_args_init(cli_args *args, const cli_command *command, int argc, char **argv)
 {
     memset(args, 0, sizeof *args);
     args->argc = argc;
     args->argv = argv;
     args->words = calloc((size_t)argc + 1, sizeof *args->words);
-    args->overrides = calloc((size_t)argc + 1, sizeof *args->overrides);
+    args->overrides = calloc((size_t)argc + CLI_MAX_OPTIONS, sizeof *args->overrides);
     if (args->words == NULL || args->overrides == NULL) {
         (void)cli_fail(LG_OUT_OF_MEMORY, "no memory for the command line");
         return false;
@@ -194,11 +228,15 @@ bool cli_args_init(cli_args *args, const cli_command *command, int argc, char **
             args->words[args->num_words++] = argv[i];
         }
     }
-    return check_words(args, command);
+    return add_overrides_of_options(args, command) && check_words(args, command);
 }
 
 void cli_args_deinit(cli_args *args)
 {
+    for (int i = 0; i < CLI_MAX_OPTIONS; i++) {
+        free(args->made[i]);
+        args->made[i] = NULL;
+    }
     free(args->words);
     free(args->overrides);
     args->words = NULL;

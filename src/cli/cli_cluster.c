@@ -26,7 +26,7 @@ static bool has_cluster_option(const cli_args *args, const cli_command *command)
 bool cli_is_run_of_ranks(const cli_args *args, const cli_command *command)
 {
     return args->num_words > 0 && cli_is_directory(args->words[0]) &&
-           !has_cluster_option(args, command) && cli_args_option(args, command, "strategy") == NULL;
+           !has_cluster_option(args, command) && !cli_asks_for_strategy(args);
 }
 
 lg_status cli_run_ranks(const lg_recipe *recipe, lg_status (*work)(lg_comm *comm, void *user),
@@ -92,18 +92,30 @@ static lg_status make_recipe(lg_recipe **out, const cli_args *args)
     return status;
 }
 
-static lg_status apply_options(cli_cluster *out, const cli_args *args, const cli_command *command)
+/* With a schedule only the half for replicas is left to choose. */
+static lg_status check_strategy_of_schedule(const char *strategy, const cli_command *command)
 {
-    static const char *const keys[][2] = {{"machine", "plan.machine"},
-                                          {"strategy", "plan.strategy"}};
-    lg_status status = LG_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == LG_OK; i++) {
-        const char *const value = cli_args_option(args, command, keys[i][0]);
-        if (value != NULL) {
-            status = lg_recipe_set(out->recipe, keys[i][1], value);
+    for (int i = 0; lg_strategy_name(i) != NULL; i++) {
+        if (strcmp(lg_strategy_name(i), strategy) == 0 &&
+            lg_strategy_role_of(i) != LG_STRATEGY_DATA) {
+            return cli_fail(LG_INVALID_ARG,
+                            "%s: the order is that of --csv, so '%s' has no part in it; a strategy "
+                            "for replicas, such as priority, may go with it",
+                            command->name, strategy);
         }
     }
-    return status;
+    return LG_OK;
+}
+
+/* Whether an override begins like this. */
+static bool has_key(const cli_args *args, const char *begin)
+{
+    for (int i = 0; i < args->num_overrides; i++) {
+        if (strncmp(args->overrides[i], begin, strlen(begin)) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 lg_status cli_cluster_open(cli_cluster *out, const cli_args *args, const cli_command *command)
@@ -137,11 +149,18 @@ lg_status cli_cluster_open(cli_cluster *out, const cli_args *args, const cli_com
     }
     lg_status status = has_recipe ? cli_load_recipe(&out->recipe, args->words[0], args)
                                   : make_recipe(&out->recipe, args);
-    if (status == LG_OK) {
-        status = apply_options(out, args, command);
+    const bool is_run = has_recipe && model == NULL && cli_is_directory(args->words[0]);
+    const bool is_search = strcmp(command->name, "search") == 0; /* which estimates */
+    if (status == LG_OK && is_run && !is_search && !has_key(args, "plan.machine=") &&
+        !has_key(args, "plan.costs")) {
+        status = cli_use_costs_of_run(out->recipe, args->words[0]);
+        out->has_costs_of_run = out->recipe->plan.costs == LG_COSTS_FROM_FILE;
     }
     if (status == LG_OK && csv != NULL) {
         status = lg_schedule_load_csv(&out->schedule, csv);
+    }
+    if (status == LG_OK && csv != NULL && cli_asks_for_strategy(args)) {
+        status = check_strategy_of_schedule(out->recipe->plan.strategy, command);
     }
     out->opts.preset = model;
     out->opts.schedule = out->schedule;
@@ -165,6 +184,11 @@ void cli_cluster_close(cli_cluster *cluster)
 
 /* --- printing ----------------------------------------------------------------------------------------------------------- */
 
+static const char *plural(int64_t num)
+{
+    return num == 1 ? "" : "s";
+}
+
 static void print_heading(const cli_cluster *c)
 {
     static const char *const placements[LG_NUM_RANK_PLACEMENTS] = {"auto", "contiguous", "balanced",
@@ -172,20 +196,31 @@ static void print_heading(const cli_cluster *c)
     const lg_cluster *const cluster = c->cluster;
     const lg_graph *const graph = cluster->graph;
     const int num_replicas = lg_graph_num_replicas(graph);
-    printf("%s: %d blocks, %d ops\n", c->name != NULL ? c->name : "equal times",
-           cluster->num_blocks, lg_graph_num_ops(graph));
-    printf("  ranks      %d: %d replicas x %d pipeline ranks, %d stages (%s)\n",
-           lg_graph_num_ranks(graph), num_replicas, lg_graph_num_pipeline_ranks(graph),
-           lg_graph_num_stages(graph), placements[cluster->placement]);
-    printf("  batch      %lld samples, %d micro-batches in each replica\n",
+    const int num_micro_batches = lg_graph_num_micro_batches(graph) / num_replicas;
+    printf("%s: %d block%s, %d ops\n", c->name != NULL ? c->name : "equal times",
+           cluster->num_blocks, plural(cluster->num_blocks), lg_graph_num_ops(graph));
+    printf("  ranks      %d: %d replica%s x %d pipeline rank%s, %d stage%s (%s)\n",
+           lg_graph_num_ranks(graph), num_replicas, plural(num_replicas),
+           lg_graph_num_pipeline_ranks(graph), plural(lg_graph_num_pipeline_ranks(graph)),
+           lg_graph_num_stages(graph), plural(lg_graph_num_stages(graph)),
+           placements[cluster->placement]);
+    printf("  batch      %lld sample%s, %d micro-batch%s in each replica\n",
            (long long)lg_graph_options(graph)->num_samples,
-           lg_graph_num_micro_batches(graph) / num_replicas);
+           plural(lg_graph_options(graph)->num_samples), num_micro_batches,
+           num_micro_batches == 1 ? "" : "es");
     printf("  machine    %s", c->opts.has_equal_times              ? "textbook times"
                               : c->recipe->plan.machine[0] != '\0' ? c->recipe->plan.machine
                                                                    : "the default one");
     if (cluster->machine_ranks > cluster->machine.num_ranks) {
         printf(", the first %d of its %d ranks", cluster->machine.num_ranks,
                cluster->machine_ranks);
+    }
+    if (c->has_costs_of_run) {
+        printf(", costs of the run");
+    } else if (c->recipe->plan.costs == LG_COSTS_FROM_FILE) {
+        printf(", costs of %s", c->recipe->plan.costs_file);
+    } else if (!c->opts.has_equal_times) {
+        printf(", costs estimated from its rates");
     }
     printf("\n");
 }
@@ -240,7 +275,8 @@ lg_status cli_save_plan(const lg_cluster *cluster, const char *path)
 {
     const size_t length = strlen(path);
     lg_status status = LG_OK;
-    if (length > 4 && strcmp(path + length - 4, ".csv") == 0) {
+    const bool is_csv = length > 4 && strcmp(path + length - 4, ".csv") == 0;
+    if (is_csv) {
         lg_rank_schedule *schedule = NULL;
         status = lg_schedule_of_plan(&schedule, cluster->plan, cluster->graph);
         if (status == LG_OK) {
@@ -251,7 +287,7 @@ lg_status cli_save_plan(const lg_cluster *cluster, const char *path)
         status = lg_plan_save(cluster->plan, cluster->graph, path);
     }
     if (status == LG_OK) {
-        printf("\nsaved %s\n", path);
+        printf("\nsaved %s%s\n", path, is_csv ? "" : CLI_PLAN_ON_PAPER);
     }
     return status;
 }

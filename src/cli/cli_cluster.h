@@ -16,6 +16,11 @@
             "needs no model" \
     }
 
+/** What is said of a plan that was made for a machine file: the graph of the device that trains is another one. */
+#define CLI_PLAN_ON_PAPER \
+    "; for simulate, check and show with the same machine. To train so: the same ranks and " \
+    "plan.strategy, of which train makes its own plan"
+
 /** A cluster with what it was made from. */
 typedef struct cli_cluster {
     lg_recipe *recipe;
@@ -23,6 +28,7 @@ typedef struct cli_cluster {
     lg_cluster_opts opts;
     lg_cluster *cluster;
     const char *name;      /* of model or recipe; NULL: neither */
+    bool has_costs_of_run; /* and its machine: the target is a run's directory */
     const char *plan_path; /* check: the plan; NULL: the recipe's */
 } cli_cluster;
 

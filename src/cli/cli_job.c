@@ -47,6 +47,8 @@ lg_status cli_make_plain(lg_recipe *recipe)
                                               {"plan.costs", "estimate"},
                                               {"plan.file", ""},
                                               {"plan.memory_bytes", "0"},
+                                              {"plan.push", "false"},
+                                              {"plan.reverse_first_k", "-1"},
                                               {"ranks.pipeline", "1"},
                                               {"ranks.replicas", "1"},
                                               {"ranks.stages", "0"},

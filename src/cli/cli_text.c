@@ -73,13 +73,13 @@ void cli_print_bound(const char *prefix, const lg_bound *bound, double step_ns)
     char rank[CLI_TEXT_BYTES];
     char path[CLI_TEXT_BYTES];
     char link[CLI_TEXT_BYTES];
-    printf("%s%s: no order of this graph is faster (busiest rank %s, longest path %s, busiest link "
-           "%s)",
+    printf("%s%s; no order of these ops is faster (work of the busiest rank %s, longest chain of "
+           "ops that wait for each other %s, busiest link %s)",
            prefix, cli_format_ns(step, bound->step_ns), cli_format_ns(rank, bound->busiest_rank_ns),
            cli_format_ns(path, bound->critical_path_ns),
            cli_format_ns(link, bound->busiest_link_ns));
     if (step_ns > 0.0 && bound->step_ns > 0.0) {
-        printf("; this one takes %.1f %% longer",
+        printf("; this plan takes %.1f %% longer",
                100.0 * fmax(0.0, step_ns / bound->step_ns - 1.0));
     }
     printf("\n");

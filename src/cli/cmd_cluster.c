@@ -178,7 +178,7 @@ lg_status cli_cluster_show(const cli_args *args, const cli_command *command)
     }
     if (status == LG_OK) {
         cli_print_cluster(&c);
-        (void)snprintf(title, sizeof title, "%s: %s on %d x %d ranks",
+        (void)snprintf(title, sizeof title, "%s: %s on %d x %d ranks (replicas x pipeline)",
                        c.name != NULL ? c.name : "equal times", c.cluster->plan->strategy,
                        lg_graph_num_replicas(c.cluster->graph),
                        lg_graph_num_pipeline_ranks(c.cluster->graph));
@@ -221,20 +221,43 @@ static int add_name(struct result *results, int num, const char *first, const ch
     return num;
 }
 
+static const char reversed[] = "reverse-first-k";
+
+/* Leaves out what comes to the same as it does without the reversed half, or cannot be had. */
+static int drop_reversed(struct result *results, int num)
+{
+    int num_kept = 0;
+    for (int i = 0; i < num; i++) {
+        const struct result *const r = &results[i];
+        const char *const plus = strchr(r->name, '+');
+        const struct result *const plain = num_kept > 0 ? &results[num_kept - 1] : NULL;
+        const bool is_reversed = plus != NULL && plain != NULL && strcmp(plus + 1, reversed) == 0;
+        if (is_reversed && (r->status != LG_OK ||
+                            (plain->status == LG_OK && r->sum.step_ns == plain->sum.step_ns))) {
+            continue;
+        }
+        results[num_kept++] = *r;
+    }
+    return num_kept;
+}
+
 /* All that has a meaning for P pipeline ranks and D replicas. */
 static int list_strategies(struct result *results, const lg_recipe *recipe)
 {
     const bool is_pipeline = recipe->ranks.pipeline > 1;
     const bool has_replicas = recipe->ranks.replicas > 1;
+    const bool has_ranks = is_pipeline || has_replicas;
     int num = 0;
     for (int i = 0; lg_strategy_name(i) != NULL; i++) {
         const lg_strategy_role role = lg_strategy_role_of(i);
         const char *const name = lg_strategy_name(i);
-        if (role == LG_STRATEGY_WHOLE && !is_pipeline && !has_replicas) {
-            num = add_name(results, num, name, "");
+        if (role == LG_STRATEGY_WHOLE && (!has_ranks || strcmp(name, "auto") != 0)) {
+            num =
+                add_name(results, num, name, ""); /* of several ranks, auto has a row of its own */
         } else if (role == LG_STRATEGY_PIPELINE && is_pipeline) {
             num = add_name(results, num, name, "");
             num = has_replicas ? add_name(results, num, name, "priority") : num;
+            num = add_name(results, num, name, reversed);
         } else if (role == LG_STRATEGY_DATA && !is_pipeline && has_replicas) {
             num = add_name(results, num, name, "");
         }
@@ -265,6 +288,7 @@ static lg_status try_one(struct result *result, cli_cluster *c)
     lg_cluster_opts opts = c->opts;
     opts.strategy = result->strategy != NULL ? result->strategy : result->name;
     opts.placed_for = result->placed_for;
+    opts.has_loose_keys = true;
     result->status = lg_cluster_create(&cluster, c->recipe, &opts);
     if (result->status == LG_OK) {
         result->status = lg_cluster_plan(cluster, c->recipe, &opts);
@@ -323,6 +347,8 @@ static void print_results(const struct result *results, int num)
 
 /* A gain below this is none: costs are not known that well. */
 #define GAIN_FRAC 0.01
+/* And below this it would be printed as 0.0 %. */
+#define LEAST_SHOWN_PERCENT 0.05
 
 /* `auto` on the placement of the fastest of the others, which are sorted; `best_name` has room for its name. */
 static lg_status add_auto(struct result *results, int *num, char *best_name, cli_cluster *c)
@@ -355,11 +381,17 @@ static void print_verdict(const struct result *results, int num)
     printf("\n");
     if (named != NULL && searched != NULL) {
         const double gain = 1.0 - searched->sum.step_ns / named->sum.step_ns;
-        printf(gain < GAIN_FRAC ? "No gain over %s: auto takes %.1f %% less.\n"
-                                : "Best with a name: %s; auto takes %.1f %% less.\n",
-               named->name, 100.0 * gain);
+        if (gain >= GAIN_FRAC) {
+            printf("Best with a name: %s; auto takes %.1f %% less.\n", named->name, 100.0 * gain);
+        } else if (100.0 * gain >= LEAST_SHOWN_PERCENT) {
+            printf("No gain over %s to speak of: auto takes %.1f %% less, less than costs are good "
+                   "for.\n",
+                   named->name, 100.0 * gain);
+        } else {
+            printf("No gain over %s: auto finds nothing faster.\n", named->name);
+        }
     }
-    cli_print_bound("lower bound of the first ", &results[0].bound, results[0].sum.step_ns);
+    cli_print_bound("lower bound for the first row: ", &results[0].bound, results[0].sum.step_ns);
 }
 
 static lg_status save_picture(const struct result *results, int num, const cli_cluster *c,
@@ -374,9 +406,12 @@ static lg_status save_picture(const struct result *results, int num, const cli_c
                                                       (double)results[i].sum.peak_bytes};
         }
     }
-    (void)snprintf(title, sizeof title, "%.100s: %lld x %lld ranks, M = %lld",
-                   c->name != NULL ? c->name : "equal times", (long long)c->recipe->ranks.replicas,
-                   (long long)c->recipe->ranks.pipeline, (long long)c->recipe->train.micro_batches);
+    (void)snprintf(
+        title, sizeof title, "%.100s: %lld replica%s x %lld pipeline rank%s, %lld micro-batch%s",
+        c->name != NULL ? c->name : "equal times", (long long)c->recipe->ranks.replicas,
+        c->recipe->ranks.replicas == 1 ? "" : "s", (long long)c->recipe->ranks.pipeline,
+        c->recipe->ranks.pipeline == 1 ? "" : "s", (long long)c->recipe->train.micro_batches,
+        c->recipe->train.micro_batches == 1 ? "" : "es");
     return lg_scatter_save_svg(path, title, points, num_points);
 }
 
@@ -401,6 +436,9 @@ static lg_status compare(const cli_args *args)
     }
     for (int i = 0; i < num && status == LG_OK; i++) {
         status = try_one(&results[i], &c);
+    }
+    if (status == LG_OK && names == NULL) {
+        num = drop_reversed(results, num);
     }
     if (status == LG_OK && names == NULL &&
         c.recipe->ranks.pipeline * c.recipe->ranks.replicas > 1) {

@@ -321,6 +321,10 @@ static lg_status check(const cli_args *args)
         return cli_is_run_of_ranks(args, &cli_check) ? check_run(args)
                                                      : cli_cluster_check(args, &cli_check);
     }
+    if (cli_asks_for_strategy(args)) {
+        return cli_fail(LG_INVALID_ARG, "check: the plan has its strategy already; --strategy goes "
+                                        "with several ranks only, where the placement hangs on it");
+    }
     lg_recipe *recipe = NULL;
     lg_job *job = NULL;
     char *path = NULL;
@@ -449,6 +453,27 @@ static lg_status profile_links(const cli_args *args)
     return status;
 }
 
+/*
+ * Several ranks: what is measured is one replica's ops, with as many samples in a micro-batch as they will have. Where its layers
+ * are makes no difference to their times.
+ */
+static lg_status measure_one_replica(lg_recipe *recipe)
+{
+    char batch[32];
+    const long long num_ranks = recipe->ranks.pipeline * recipe->ranks.replicas;
+    const long long num_replicas = recipe->ranks.replicas;
+    const long long num_samples = (recipe->train.batch + num_replicas - 1) / num_replicas;
+    if (num_ranks > 1) {
+        printf("%lld ranks: measured are the ops of one replica, %lld samples in micro-batches of "
+               "%lld; for messages, profile --links\n",
+               num_ranks, num_samples,
+               (num_samples + recipe->train.micro_batches - 1) / recipe->train.micro_batches);
+    }
+    (void)snprintf(batch, sizeof batch, "%lld", num_samples);
+    const lg_status status = lg_recipe_set(recipe, "train.batch", batch);
+    return status == LG_OK ? cli_make_plain(recipe) : status;
+}
+
 static lg_status profile(const cli_args *args)
 {
     lg_recipe *recipe = NULL;
@@ -462,15 +487,8 @@ static lg_status profile(const cli_args *args)
         return cli_fail(LG_INVALID_ARG, "profile: of what? a recipe, or --links");
     }
     lg_status status = cli_load_recipe(&recipe, args->words[0], args);
-    if (status == LG_OK && recipe->ranks.pipeline * recipe->ranks.replicas > 1) {
-        status =
-            cli_fail(LG_NOT_SUPPORTED,
-                     "profile: the recipe has %lld ranks, and what is measured here are the ops "
-                     "of one (ranks.pipeline=1 ranks.replicas=1); train measures all ranks' itself",
-                     (long long)(recipe->ranks.pipeline * recipe->ranks.replicas));
-    }
     if (status == LG_OK) {
-        status = cli_make_plain(recipe);
+        status = measure_one_replica(recipe);
     }
     if (status == LG_OK) {
         status = lg_recipe_set(recipe, "plan.costs", "measure");

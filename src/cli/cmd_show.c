@@ -166,6 +166,7 @@ static lg_status show(const cli_args *args)
     }
     const char *const target = args->words[0];
     const bool is_run = cli_is_directory(target);
+    const bool is_as_it_was = is_run && !cli_asks_for_strategy(args);
     const char *const given_plan = cli_args_option(args, &cli_show, "plan");
     const char *const given_out = cli_args_option(args, &cli_show, "out");
     char *const run_plan = cli_path(target, "plan.json");
@@ -177,12 +178,13 @@ static lg_status show(const cli_args *args)
     }
     if (status == LG_OK) {
         struct request request = {.recipe = recipe,
-                                  .plan_path = given_plan != NULL           ? given_plan
-                                               : is_run && exists(run_plan) ? run_plan
-                                                                            : NULL,
-                                  .measured_path = is_run && given_plan == NULL ? measured : NULL,
+                                  .plan_path = given_plan != NULL                 ? given_plan
+                                               : is_as_it_was && exists(run_plan) ? run_plan
+                                                                                  : NULL,
+                                  .measured_path =
+                                      is_as_it_was && given_plan == NULL ? measured : NULL,
                                   .directory = given_out != NULL ? given_out
-                                               : is_run          ? target
+                                               : is_as_it_was    ? target
                                                                  : "."};
         status = cli_run_ranks(recipe, draw_rank, &request);
     }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/bytes_text.h"
 #include "base/check.h"
 #include "plan/plan_check.h"
 
@@ -361,8 +362,9 @@ static lg_status check_peak(const checker *self, int rank, int64_t memory_bytes)
                 (long long)self->plan->peak_bytes[rank], (long long)peak);
     }
     if (memory_bytes > 0 && peak > memory_bytes) {
-        LG_FAIL(LG_INVALID_ARG, "rank %d: the peak is %lld bytes, over the budget of %lld", rank,
-                (long long)peak, (long long)memory_bytes);
+        char texts[2][LGI_BYTES_TEXT_BYTES];
+        LG_FAIL(LG_INVALID_ARG, "rank %d: the peak is %s, over the budget of %s", rank,
+                lgi_bytes_text(texts[0], peak), lgi_bytes_text(texts[1], memory_bytes));
     }
     return LG_OK;
 }

@@ -1,6 +1,7 @@
 /* Costs: the time of each op with each of the graph's widths; estimated, set, kept in a JSON file by op names. */
 #include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define MAX_FILE_BYTES ((size_t)256 << 20)
 /* More is no op's time, and sums of times stay finite and exact enough; that of machine files too. */
 #define MAX_OP_NS 1e15
+#define MAX_NAME_BYTES 1024
 
 struct lg_costs {
     int num_ops;
@@ -72,6 +74,12 @@ void lg_costs_set_op_ns(lg_costs *costs, int op, int width_idx, double ns)
     costs->ns[(size_t)op * (size_t)costs->num_widths + (size_t)width_idx] = ns;
 }
 
+/* Of the first micro-batch, which no other exceeds. */
+static int64_t samples_of_first(const lg_graph *graph)
+{
+    return lg_graph_num_micro_batches(graph) > 0 ? lg_graph_micro_batch_samples(graph, 0) : 0;
+}
+
 lg_status lg_costs_save(const lg_costs *costs, const lg_graph *graph, const char *path)
 {
     lg_status status = LG_OK;
@@ -92,6 +100,8 @@ lg_status lg_costs_save(const lg_costs *costs, const lg_graph *graph, const char
     }
     is_ok = is_ok && json_object_set_new(root, "format", json_string(COSTS_FORMAT)) == 0 &&
             json_object_set_new(root, "version", json_integer(COSTS_VERSION)) == 0 &&
+            json_object_set_new(root, "micro_batch_samples",
+                                json_integer(samples_of_first(graph))) == 0 &&
             json_object_set(root, "widths", widths) == 0 &&
             json_object_set(root, "ops_ns", ops) == 0;
     if (!is_ok) {
@@ -131,7 +141,10 @@ static lg_status read_widths(const json_t *widths, const lg_graph *graph, int *c
     }
     for (int i = 0; i < opts->num_widths; i++) {
         if (column[i] < 0) {
-            LG_FAIL(LG_INVALID_ARG, "widths: %d, which the graph has, is missing", opts->widths[i]);
+            LG_FAIL(LG_INVALID_ARG,
+                    "widths: %d, which the graph has, is missing (exec.threads is the number of "
+                    "threads that is planned for)",
+                    opts->widths[i]);
         }
     }
     return LG_OK;
@@ -160,18 +173,128 @@ static lg_status read_op(lg_costs *costs, const json_t *row, const char *name, i
     return LG_OK;
 }
 
+/* --- of a graph that is spread over ranks in another way ------------------------------------------------------------------ */
+
+/* The name that an op has on one rank: without "@rank". */
+static void plain_name(char *out, size_t out_bytes, const char *name)
+{
+    const char *const at = strrchr(name, '@');
+    const bool has_rank =
+        at != NULL && at[1] != '\0' && strspn(at + 1, "0123456789") == strlen(at + 1);
+    (void)snprintf(out, out_bytes, "%.*s", (int)(has_rank ? (size_t)(at - name) : strlen(name)),
+                   name);
+}
+
+static bool is_message(const lg_op_info *op)
+{
+    return op->kind == LG_OP_SEND || op->kind == LG_OP_RECV || op->kind == LG_OP_ALL_REDUCE;
+}
+
+/* The file's row for the same kind, layer and micro-batch of a replica, or an earlier micro-batch; NULL: none. */
+static const json_t *find_alike(const json_t *plain, const lg_graph *graph, const lg_op_info *op)
+{
+    char name[MAX_NAME_BYTES];
+    plain_name(name, sizeof name, op->name);
+    char *const comma = strrchr(name, ',');
+    if (op->micro_batch < 0 || comma == NULL) {
+        return json_object_get(plain, name);
+    }
+    const int num_per_replica = lg_graph_num_micro_batches(graph) / lg_graph_num_replicas(graph);
+    const size_t left_bytes = sizeof name - (size_t)(comma - name);
+    for (int m = op->micro_batch % num_per_replica; m >= 0; m--) {
+        (void)snprintf(comma, left_bytes, ",%d)", m);
+        const json_t *const row = json_object_get(plain, name);
+        if (row != NULL) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Costs measured elsewhere than where they are for: another number of ranks, or layers on other ranks. An op takes as long as the
+ * same work of the file; messages are the links' and take none of their own.
+ */
+static lg_status read_alike(lg_costs *costs, const lg_graph *graph, const json_t *root,
+                            const json_t *ops, size_t num_columns, const int *column)
+{
+    lg_status status = LG_OK;
+    const json_t *const samples = json_object_get(root, "micro_batch_samples");
+    json_t *const plain = json_object();
+    const char *name = NULL;
+    json_t *row = NULL;
+    if (plain == NULL) {
+        LG_FAIL(LG_OUT_OF_MEMORY, "no memory for names of ops");
+    }
+    if (json_is_integer(samples) && json_integer_value(samples) != samples_of_first(graph)) {
+        LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG,
+                             "measured with %lld samples in a micro-batch, where this graph has "
+                             "%lld (train.batch, train.micro_batches, ranks.replicas)",
+                             (long long)json_integer_value(samples),
+                             (long long)samples_of_first(graph)));
+    }
+    json_object_foreach((json_t *)(uintptr_t)ops, name, row)
+    {
+        char key[MAX_NAME_BYTES];
+        plain_name(key, sizeof key, name);
+        if (json_object_get(plain, key) == NULL && json_object_set(plain, key, row) != 0) {
+            LG_TRY_GOTO(lgi_fail(LG_OUT_OF_MEMORY, "no memory for names of ops"));
+        }
+    }
+    for (int op = 0; op < costs->num_ops; op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        const json_t *const found = find_alike(plain, graph, info);
+        if (found != NULL) {
+            LG_TRY_GOTO(read_op(costs, found, info->name, op, num_columns, column));
+        } else if (!is_message(info)) {
+            LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG, "ops_ns: nothing is like op '%s'", info->name));
+        }
+    }
+out:
+    json_decref(plain);
+    return status;
+}
+
+/* Whether the names of file and graph differ because of ranks; else what differs is an error of its own. */
+static bool is_of_other_ranks(const lg_graph *graph, const json_t *ops)
+{
+    const char *name = NULL;
+    json_t *row = NULL;
+    bool has_ranks = lg_graph_num_ranks(graph) > 1;
+    bool is_same = true;
+    json_object_foreach((json_t *)(uintptr_t)ops, name, row)
+    {
+        has_ranks = has_ranks || strrchr(name, '@') != NULL;
+    }
+    for (int op = 0; op < lg_graph_num_ops(graph) && is_same; op++) {
+        is_same = json_object_get(ops, lg_graph_op(graph, op)->name) != NULL;
+    }
+    return has_ranks && (!is_same || (int)json_object_size(ops) != lg_graph_num_ops(graph));
+}
+
 static lg_status read_costs(lg_costs *costs, const lg_graph *graph, const json_t *root)
 {
     static const char *const keys[] = {"format", "version", "widths", "ops_ns", NULL};
+    static const char *const more_keys[] = {
+        "format", "version", "widths", "ops_ns", "micro_batch_samples", NULL};
     lg_status status = LG_OK;
     lgi_name_index index = {0};
     int column[LG_MAX_WIDTHS];
-    LG_TRY(lgi_json_check_header(root, keys, COSTS_FORMAT, COSTS_VERSION));
+    const bool has_samples = json_object_get(root, "micro_batch_samples") != NULL;
+    LG_TRY(
+        lgi_json_check_header(root, has_samples ? more_keys : keys, COSTS_FORMAT, COSTS_VERSION));
     const json_t *widths = NULL;
     json_t *ops = NULL;
     LG_TRY(lgi_json_array(root, "widths", &widths));
     LG_TRY(lgi_json_object(root, "ops_ns", &ops));
     LG_TRY(read_widths(widths, graph, column));
+    if (has_samples) {
+        int64_t samples = 0;
+        LG_TRY(lgi_json_integer(root, "file", "micro_batch_samples", 0, INT64_MAX, &samples));
+    }
+    if (is_of_other_ranks(graph, ops)) {
+        return read_alike(costs, graph, root, ops, json_array_size(widths), column);
+    }
     LG_TRY_GOTO(lgi_name_index_init(&index, graph));
     const char *name = NULL;
     json_t *row = NULL;

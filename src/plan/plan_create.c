@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bytes_text.h"
 #include "base/check.h"
 #include "plan/plan_make.h"
 #include "plan/plan_order.h"
@@ -121,12 +122,13 @@ lg_status lgi_fail_budget(const lgi_strategy_input *input, const char *what, int
     const int num_micro_batches = lg_graph_num_micro_batches(graph) / lg_graph_num_replicas(graph);
     const int64_t kept = persistent_bytes(input);
     const int64_t budget = input->opts.memory_bytes;
-    char hint[200];
+    char hint[240];
+    char texts[2][LGI_BYTES_TEXT_BYTES];
     if (kept > budget) {
         (void)snprintf(hint, sizeof hint,
-                       "weights, gradients and optimizer alone take %lld, which only more pipeline "
+                       "weights, gradients and optimizer alone take %s, which only more pipeline "
                        "ranks (now %d) divide",
-                       (long long)kept, lg_graph_num_pipeline_ranks(graph));
+                       lgi_bytes_text(texts[0], kept), lg_graph_num_pipeline_ranks(graph));
     } else if (lg_graph_micro_batch_samples(graph, 0) > 1) {
         (void)snprintf(hint, sizeof hint,
                        "more micro-batches (now %d in each replica), a smaller batch or more "
@@ -137,8 +139,8 @@ lg_status lgi_fail_budget(const lgi_strategy_input *input, const char *what, int
                        "micro-batches are of one sample already; fewer of them, or more pipeline "
                        "ranks, need less");
     }
-    return lgi_fail(LG_NOT_SUPPORTED, "%s needs %lld bytes on a rank, over the budget of %lld; %s",
-                    what, (long long)num_bytes, (long long)budget, hint);
+    return lgi_fail(LG_NOT_SUPPORTED, "%s needs %s on a rank, over the budget of %s; %s", what,
+                    lgi_bytes_text(texts[0], num_bytes), lgi_bytes_text(texts[1], budget), hint);
 }
 
 static int64_t enough_bytes(const lgi_strategy_input *input)

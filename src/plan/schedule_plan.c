@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bytes_text.h"
 #include "base/check.h"
 #include "plan/plan_make.h"
 #include "plan/schedule_csv.h"
@@ -316,11 +317,13 @@ static lg_status make_plan(lg_plan **out, const char *name, const lg_rank_schedu
     LG_TRY_GOTO(data->reduce(out, &units, name, order, num_order));
     LG_TRY_GOTO(lgi_plan_place(*out, input->graph));
     const int64_t peak = lgi_plan_peak_bytes(*out);
+    char texts[2][LGI_BYTES_TEXT_BYTES];
     if (input->opts.memory_bytes > 0 && peak > input->opts.memory_bytes) {
         LG_TRY_GOTO(lgi_fail(LG_NOT_SUPPORTED,
-                             "the plan of %s needs %lld bytes, over the budget of %lld; more "
+                             "the plan of %s needs %s, over the budget of %s; more "
                              "micro-batches or more ranks need less",
-                             name, (long long)peak, (long long)input->opts.memory_bytes));
+                             name, lgi_bytes_text(texts[0], peak),
+                             lgi_bytes_text(texts[1], input->opts.memory_bytes)));
     }
     LG_TRY_GOTO(lg_plan_check(*out, input->graph, input->opts.memory_bytes));
 out:

@@ -165,8 +165,8 @@ static const lgi_field fields[] = {
     TEXT(plan, costs_file, "", "plan.costs=file: the file, as written by the profile command."),
     TEXT(plan, file, "", "Run the plan in this file. Empty: make one."),
     TEXT(plan, machine, "", "Machine file that a plan for several ranks is made for; training takes its links. Empty: this machine; where several ranks train, their links are measured."),
-    NUMBER(plan, reverse_first_k, "layers", "-1", -1, 1000000, "reverse-first-k: the first so many layers with weights have their weight gradients last. -1: searched."),
-    SWITCH(plan, push, "false", "fast-forward, modulo: cap the micro-batches in flight at the pipeline's ranks."),
+    NUMBER(plan, reverse_first_k, "layers", "-1", -1, 1000000, "reverse-first-k (no other strategy): the first so many layers with weights have their weight gradients last. -1: searched."),
+    SWITCH(plan, push, "false", "fast-forward: cap the micro-batches in flight at the pipeline's ranks. Not for modulo, where it would be a deadlock, nor for others."),
 
     NUMBER(ranks, pipeline, "ranks", "1", 1, 65536, "Ranks that the layers of a model are spread over."),
     NUMBER(ranks, replicas, "", "1", 1, 65536, "Copies of the pipeline, each with its part of the batch."),

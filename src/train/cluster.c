@@ -16,6 +16,9 @@
 
 /* Stages of a rank where a strategy wants several and the recipe does not say how many. */
 #define USUAL_LOOPS 2
+/* Of the model that stands in for textbook times. */
+#define BLOCKS_PER_RANK 4
+#define MAX_STAND_IN_BLOCKS 100000
 /* Links of textbook pictures: messages take no time that can be seen. */
 /* As many as a machine file may have. */
 #define MAX_RANKS 65536
@@ -90,11 +93,21 @@ static lg_status find_machine(lg_cluster *cluster, const lg_recipe *recipe, int6
 
 /* --- model -------------------------------------------------------------------------------------------------------------- */
 
-/* One small block for each stage. */
-static lg_status make_stand_in(lg_cluster *cluster, int num_stages)
+/*
+ * As many blocks for all strategies, so that what they take and keep can be compared: BLOCKS_PER_RANK for a rank, or the next
+ * multiple of the stages that are asked for. One rank alone has one.
+ */
+static int64_t num_stand_in_blocks(int64_t num_pipeline, int64_t num_stages)
+{
+    const int64_t usual = num_pipeline > 1 ? BLOCKS_PER_RANK * num_pipeline : 1;
+    return (usual + num_stages - 1) / num_stages * num_stages;
+}
+
+/* Small blocks, of which each stage has as many as any other. */
+static lg_status make_stand_in(lg_cluster *cluster, int64_t num_blocks)
 {
     lg_gpt_opts opts = lg_gpt_opts_default();
-    opts.num_layers = num_stages;
+    opts.num_layers = (int)(num_blocks < MAX_STAND_IN_BLOCKS ? num_blocks : MAX_STAND_IN_BLOCKS);
     opts.width = 8;
     opts.num_heads = 1;
     opts.context = 4;
@@ -158,10 +171,11 @@ static int64_t stages_per_rank(const lg_cluster *cluster, const lg_recipe *recip
 static lg_status check_stages(const lg_cluster *cluster, const lg_recipe *recipe, int64_t num)
 {
     if (num > cluster->num_blocks) {
-        LG_FAIL(LG_INVALID_ARG,
-                "ranks.pipeline: %lld ranks of %lld stages each need %lld blocks; the model has %d",
-                (long long)recipe->ranks.pipeline, (long long)(num / recipe->ranks.pipeline),
-                (long long)num, cluster->num_blocks);
+        LG_FAIL(
+            LG_INVALID_ARG,
+            "ranks.pipeline: %lld ranks of %lld stage%s each need %lld blocks; the model has %d",
+            (long long)recipe->ranks.pipeline, (long long)(num / recipe->ranks.pipeline),
+            num == recipe->ranks.pipeline ? "" : "s", (long long)num, cluster->num_blocks);
     }
     return LG_OK;
 }
@@ -332,7 +346,9 @@ static lg_status fill(lg_cluster *cluster, const lg_recipe *recipe, const lg_clu
         const int64_t num_stages = opts->schedule != NULL
                                        ? opts->schedule->num_stages
                                        : num_pipeline * stages_per_rank(cluster, recipe);
-        LG_TRY(make_stand_in(cluster, (int)(num_stages < 100000 ? num_stages : 100000)));
+        LG_TRY(make_stand_in(cluster, opts->schedule != NULL
+                                          ? num_stages
+                                          : num_stand_in_blocks(num_pipeline, num_stages)));
     } else {
         LG_TRY(make_recipe_model(cluster, recipe));
     }
@@ -368,7 +384,24 @@ static int num_layers_with_weights(const lg_model *model)
     return num;
 }
 
-lg_status lgi_check_num_reversed(const lg_recipe *recipe, const lg_model *model)
+/* Whether one half of a strategy's name, or all of it, is `name`. */
+static bool has_half(const char *strategy, const char *name)
+{
+    const char *const plus = strchr(strategy, '+');
+    return is_pipeline(strategy, name) || (plus != NULL && strcmp(plus + 1, name) == 0);
+}
+
+static bool takes_push(const char *strategy)
+{
+    return has_half(strategy, "fast-forward");
+}
+
+static bool takes_reverse(const char *strategy)
+{
+    return has_half(strategy, "reverse-first-k") || has_half(strategy, "auto");
+}
+
+static lg_status check_num_reversed(const lg_recipe *recipe, const lg_model *model)
 {
     const int num_layers = num_layers_with_weights(model);
     if (recipe->plan.reverse_first_k > num_layers) {
@@ -379,8 +412,24 @@ lg_status lgi_check_num_reversed(const lg_recipe *recipe, const lg_model *model)
     return LG_OK;
 }
 
+lg_status lgi_check_strategy_keys(const lg_recipe *recipe, const char *strategy,
+                                  const lg_model *model)
+{
+    if (recipe->plan.push && !takes_push(strategy)) {
+        LG_FAIL(LG_INVALID_ARG,
+                "plan.push: it is for fast-forward; the strategy '%s' does not know it", strategy);
+    }
+    if (recipe->plan.reverse_first_k >= 0 && !takes_reverse(strategy)) {
+        LG_FAIL(LG_INVALID_ARG,
+                "plan.reverse_first_k: it is for reverse-first-k; the strategy '%s' does not know "
+                "it",
+                strategy);
+    }
+    return check_num_reversed(recipe, model);
+}
+
 static lg_status strategy_opts(lg_strategy_opts *out, const lg_cluster *cluster,
-                               const lg_recipe *recipe)
+                               const lg_recipe *recipe, bool has_loose_keys)
 {
     *out = lg_strategy_opts_default();
     out->num_lanes = (int)recipe->exec.lanes;
@@ -389,7 +438,11 @@ static lg_status strategy_opts(lg_strategy_opts *out, const lg_cluster *cluster,
     out->allow_lag = recipe->plan.allow_lag;
     out->num_reversed = (int)recipe->plan.reverse_first_k;
     out->has_push = recipe->plan.push;
-    return lgi_check_num_reversed(recipe, cluster->model);
+    if (has_loose_keys) {
+        out->has_push = out->has_push && takes_push(cluster->strategy);
+        return check_num_reversed(recipe, cluster->model);
+    }
+    return lgi_check_strategy_keys(recipe, cluster->strategy, cluster->model);
 }
 
 static lg_status simulate(lg_cluster *cluster)
@@ -404,18 +457,32 @@ static lg_status simulate(lg_cluster *cluster)
     return lg_timeline_stats(cluster->ranks, &cluster->timeline, cluster->plan, cluster->graph);
 }
 
+/* The data-parallel half of a strategy's name; NULL: it has none. */
+static const char *data_half(const char *strategy)
+{
+    const char *const plus = strchr(strategy, '+');
+    if (plus != NULL) {
+        return plus + 1;
+    }
+    for (int i = 0; lg_strategy_name(i) != NULL; i++) {
+        if (strcmp(lg_strategy_name(i), strategy) == 0) {
+            return lg_strategy_role_of(i) == LG_STRATEGY_DATA ? strategy : NULL;
+        }
+    }
+    return NULL;
+}
+
 lg_status lg_cluster_plan(lg_cluster *cluster, const lg_recipe *recipe, const lg_cluster_opts *opts)
 {
     const lg_rank_schedule *const schedule = opts != NULL ? opts->schedule : NULL;
     lg_strategy_opts plan_opts;
     lg_plan_destroy(cluster->plan);
     cluster->plan = NULL;
-    LG_TRY(strategy_opts(&plan_opts, cluster, recipe));
+    LG_TRY(strategy_opts(&plan_opts, cluster, recipe, opts != NULL && opts->has_loose_keys));
     if (schedule != NULL) {
-        const char *const plus = strchr(cluster->strategy, '+');
         LG_TRY(lg_plan_from_schedule(&cluster->plan, "schedule", schedule, cluster->graph,
                                      &cluster->machine, cluster->costs,
-                                     plus != NULL ? plus + 1 : NULL, &plan_opts));
+                                     data_half(cluster->strategy), &plan_opts));
     } else {
         LG_TRY(lg_plan_create(&cluster->plan, cluster->strategy, cluster->graph, &cluster->machine,
                               cluster->costs, &plan_opts));

@@ -13,8 +13,12 @@
 LG_NODISCARD lg_status lgi_place_recipe(lg_stages *out, lg_model *model, const lg_machine *machine,
                                         const lg_recipe *recipe);
 
-/* INVALID_ARG if plan.reverse_first_k is more than the model's layers with weights. */
-LG_NODISCARD lg_status lgi_check_num_reversed(const lg_recipe *recipe, const lg_model *model);
+/*
+ * INVALID_ARG if plan.push or plan.reverse_first_k is set and the strategy does not know it, or if the latter is more than the model's
+ * layers with weights.
+ */
+LG_NODISCARD lg_status lgi_check_strategy_keys(const lg_recipe *recipe, const char *strategy,
+                                               const lg_model *model);
 
 /* INVALID_ARG if a batch has fewer samples than the replicas have micro-batches. */
 LG_NODISCARD lg_status lgi_check_parts_of_batch(int64_t batch, int64_t num_replicas,

@@ -157,7 +157,7 @@ static lg_status make_parts(lg_job *job, const lgi_job_overrides *overrides)
     LG_TRY(lg_model_from_recipe(&job->model, recipe,
                                 recipe->data.kind == LG_DATA_IDX ? &shape : NULL,
                                 lgi_run_data_num_classes(&job->data, recipe)));
-    LG_TRY(lgi_check_num_reversed(recipe, job->model));
+    LG_TRY(lgi_check_strategy_keys(recipe, recipe->plan.strategy, job->model));
     LG_TRY(lgi_check_parts_of_batch(recipe->train.batch, recipe->ranks.replicas,
                                     recipe->train.micro_batches));
     return job->ranks->comm != NULL

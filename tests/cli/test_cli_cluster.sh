@@ -16,6 +16,7 @@ same "interleaved: half the bubble" "28.50 ms" "$(step_of "${equal[@]}" --strate
 same "zb-h1: a third of it" "27.00 ms" "$(step_of "${equal[@]}" --strategy zb-h1)"
 same "zb-v: none" "24.00 ms" "$(step_of "${equal[@]}" --strategy zb-v)"
 same "many ranks, one micro-batch" "1.500 s" "$(step_of --equal-times ranks.pipeline=500 --strategy gpipe)"
+same "modulo: a quarter of a stage less each" "26.00 ms" "$(step_of "${equal[@]}" --strategy modulo)"
 same "one micro-batch, fewer than ranks" "12.00 ms" "$(step_of --equal-times ranks.pipeline=4 --strategy 1f1b)"
 
 # --- a model on a machine
@@ -23,7 +24,7 @@ on_four=(--model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline
 check "plan" "$leapgrad" plan "${on_four[@]}" plan.strategy=zb-h1 --out plan.json
 out=$("$leapgrad" simulate "${on_four[@]}" --plan plan.json)
 contains "what it is for" "$out" '^bert-24: 24 blocks, [0-9]+ ops'
-contains "ranks" "$out" '^  ranks +4: 1 replicas x 4 pipeline ranks, 4 stages \(contiguous\)'
+contains "ranks" "$out" '^  ranks +4: 1 replica x 4 pipeline ranks, 4 stages \(contiguous\)'
 same "a row for each rank" 4 "$(grep -cE '^ +[0-3] +[0-9.]+ ms +[0-9.]+ % ' <<<"$out")"
 same "the saved plan is as fast" "$(step_of "${on_four[@]}" plan.strategy=zb-h1)" "$(step_of "${on_four[@]}" --plan plan.json)"
 contains "check" "$("$leapgrad" check "${on_four[@]}" plan.json)" '^ok: strategy zb-h1, 4 ranks'
@@ -57,9 +58,9 @@ out=$("$leapgrad" compare "${equal[@]}")
 contains "all by default, fastest first" "$(sed -n 2p <<<"$out")" '^ +1  zb-(h2|v) .* 24\.00 ms'
 contains "auto is among them" "$out" 'auto, placed as zb-'
 contains "no gain in plain words" "$out" '^No gain over zb-'
-contains "simulate prints the lower bound" "$("$leapgrad" simulate "${equal[@]}" plan.strategy=gpipe)" '^  bound +24\.00 ms: .* 37\.5 % longer'
+contains "simulate prints the lower bound" "$("$leapgrad" simulate "${equal[@]}" plan.strategy=gpipe)" '^  bound +24\.00 ms; .* 37\.5 % longer'
 refused "a plan without its recipe" 2 "'plan.json' is a plan; of which graph" check plan.json
-refused "too little memory, and what helps" 4 "over the budget of 1073741824; more micro-batches \(now 2" simulate --model bert-12 \
+refused "too little memory, and what helps" 4 "over the budget of 1073741824 bytes \(1.00 GiB\); more micro-batches \(now 2" simulate --model bert-12 \
     --machine "$machines/v100-nvlink-4.json" ranks.pipeline=4 train.batch=256 train.micro_batches=2 plan.strategy=gpipe \
     plan.memory_bytes=1GiB
 out=$("$leapgrad" simulate --equal-times ranks.pipeline=2 ranks.replicas=2 train.micro_batches=4 plan.strategy=1f1b+priority)
@@ -71,9 +72,23 @@ ranks: {pipeline: 2, replicas: 2}
 YAML
 contains "a recipe with ranks" "$("$leapgrad" plan ranks.yaml plan.strategy=1f1b plan.machine="$machines/v100-nvlink-8.json")" \
     'the first 4 of its 8 ranks'
+refused "one rank: a strategy that there is not" 2 "nonsense" plan gpt.yaml --strategy nonsense
+contains "one rank: the strategy that is asked for" "$("$leapgrad" plan gpt.yaml --strategy in-order)" '^plan in-order on '
+check "one rank: show draws it" "$leapgrad" show gpt.yaml --strategy in-order --out pictures
+refused "one rank: show, a strategy that there is not" 2 "nonsense" show gpt.yaml --strategy nonsense
+refused "one rank: check, which needs none" 2 "the plan has its strategy already" check gpt.yaml plan.json --strategy in-order
+refused "a strategy that there is not, textbook times" 2 "nonsense" show --equal-times --strategy nonsense
+spread=(ranks.pipeline=2 ranks.replicas=2 train.batch=12 train.micro_batches=2 exec.threads=1)
+contains "profile for several ranks: one replica" "$("$leapgrad" profile gpt.yaml "${spread[@]}" --out spread.json)" \
+    '^4 ranks: measured are the ops of one replica, 6 samples in micro-batches of 3'
+on_eight=(--machine "$machines/v100-nvlink-8.json")
+contains "its costs go with any placement" "$("$leapgrad" compare gpt.yaml "${spread[@]}" "${on_eight[@]}" plan.costs=file \
+    plan.costs_file=spread.json --strategies 1f1b,zb-h1+priority)" '^ +1  zb-h1\+priority'
+refused "but not with other micro-batches" 2 "spread.json: measured with 3 samples in a micro-batch, where this graph has 2" simulate \
+    gpt.yaml "${spread[@]:0:2}" train.batch=8 train.micro_batches=2 exec.threads=1 "${on_eight[@]}" plan.costs=file \
+    plan.costs_file=spread.json plan.strategy=1f1b
 contains "one rank stays as it was" "$("$leapgrad" plan gpt.yaml)" 'time against bytes'
 
-refused "times of several ranks" 4 "profile: the recipe has 4 ranks" profile ranks.yaml --out costs.json
 refused "a number that is none" 2 "profile: --ranks: '2x' is not an integer in \[1, " profile --links --ranks 2x
 refused "a number beyond all" 2 "profile: --ranks: '99999999999'" profile --links --ranks 99999999999
 (echo before && "$leapgrad" profile --links) >links.txt
@@ -94,6 +109,8 @@ check "check one" "$leapgrad" check --csv "$root/tests/golden/schedules/dualpipe
 check "write one" "$leapgrad" plan "${equal[@]}" plan.strategy=1f1b --out ours.csv
 same "1f1b as everyone has it" "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3,3F4,3B4,3F5,3B5,3F6,3B6,3F7,3B7" "$(sed -n 4p ours.csv | tr -d '\r')"
 same "and back" "33.00 ms" "$(step_of --csv ours.csv)"
+refused "a schedule and a pipeline strategy" 2 "'zb-h1' has no part in it" simulate --csv ours.csv --strategy zb-h1
+contains "a schedule and a strategy for replicas" "$("$leapgrad" simulate --csv ours.csv ranks.replicas=2 --strategy priority)" '2 replicas x 4'
 printf '0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n' >deadlock.csv
 refused "a deadlock" 2 "deadlock.csv: line 1, action 2: deadlock: '0B0' waits for '1B0' \(line 2, action 4\)" check --csv deadlock.csv
 printf '0B0,0F0\n' >order.csv
@@ -106,6 +123,14 @@ refused "more stages than blocks" 2 "4 ranks of 50 stages each need 200 blocks; 
 refused "more ranks than the machine" 2 "is 8 ranks; .* has 4" plan --model bert-24 --machine "$machines/v100-nvlink-4.json" ranks.pipeline=8 plan.strategy=1f1b
 refused "k beyond the layers" 2 "plan.reverse_first_k: 5000, but the model has [0-9]+ layers" simulate --model resnet50 \
     --machine "$machines/v100-nvlink-4.json" ranks.replicas=4 plan.strategy=reverse-first-k plan.reverse_first_k=5000
+refused "push, which 1f1b does not know" 2 "plan.push: it is for fast-forward; the strategy '1f1b'" simulate "${equal[@]}" --strategy 1f1b plan.push=true
+refused "nor modulo" 2 "plan.push: it is for fast-forward" simulate "${equal[@]}" --strategy modulo plan.push=true
+refused "k, which priority does not know" 2 "plan.reverse_first_k: it is for reverse-first-k" simulate "${equal[@]}" \
+    ranks.replicas=2 --strategy 1f1b+priority plan.reverse_first_k=2
+check "fast-forward knows push" "$leapgrad" simulate "${equal[@]}" --strategy fast-forward plan.push=true
+check "compare takes push where it is known" "$leapgrad" compare "${equal[@]}" --strategies fast-forward,1f1b plan.push=true
+refused "no such budget" 2 "--budget=0: expected millions" search --model resnet20 --machine "$machines/v100-nvlink-4.json" \
+    ranks.pipeline=2 --budget=0
 refused "more micro-batches than samples" 2 "train.micro_batches: 100 " simulate "${on_four[@]}" train.micro_batches=100 plan.strategy=1f1b
 refused "no machine" 2 "plan.machine: 4 ranks need a machine file" simulate --model bert-24 ranks.pipeline=4
 refused "no such machine file" 5 "nowhere.json" simulate --model bert-24 --machine nowhere.json ranks.pipeline=4
@@ -119,7 +144,7 @@ refused "ranks that no machine has" 2 "is 4294967296 ranks, more than 65536" sim
 refused "an option without a value, as of a variable that is not set" 2 "--out is empty" show "${equal[@]}" --strategy 1f1b --out ""
 refused "times that are equal and from a file" 2 "plan.costs: times are from 'c.json' or all equal" simulate "${equal[@]}" plan.costs=file plan.costs_file=c.json
 refused "times from a file without one" 2 "plan.costs_file: must be set" simulate "${on_four[@]}" plan.strategy=1f1b plan.costs=file
-refused "a search with the times of one graph" 4 "search: plan.costs=file has the times of one graph" search "${on_four[@]}" \
+refused "a search with the times of one graph" 4 "search: plan.costs=file has the times of one size" search "${on_four[@]}" \
     plan.costs=file plan.costs_file=c.json
 refused "a schedule and other ranks" 2 "ranks.pipeline: 2, but the schedule has 4" simulate --csv ours.csv ranks.pipeline=2
 finish

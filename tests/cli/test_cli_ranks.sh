@@ -59,6 +59,7 @@ same "a table of ranks, planned and measured" 8 "$(grep -Ec '^ +[0-3] +[0-9.]+ [
 same "planned as in run.json" "$(number_of cnn-dp predicted_step_ms | xargs printf '%.3f')" \
     "$(perl -ne '/^planned: .*step ([0-9.]+) (us|ms),/ and printf("%.3f", $2 eq "us" ? $1 / 1000 : $1)' show.out)"
 contains "what is not known is not in the report" "$(grep -c 'executor_overhead_frac' cnn-dp/report.html)" '^0$'
+contains "simulated with the links and costs of the run" "$("$leapgrad" simulate cnn-dp)" 'machine +cnn-dp/machine.json, costs of the run'
 
 # --- on one rank
 contains "eval" "$("$leapgrad" eval cnn-p)" "weights_hash +$(hash_of cnn-p)"

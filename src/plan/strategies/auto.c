@@ -23,6 +23,11 @@ lg_status lgi_budget_simulate(lgi_budget *budget, const lgi_strategy_input *inpu
 {
     budget->used_ops += lg_graph_num_ops(input->graph);
     budget->num_simulations++;
+    if (budget->progress != NULL && budget->progress->progress != NULL) {
+        const lg_search_opts *const opts = budget->progress;
+        opts->progress((double)budget->used_ops / (double)opts->max_simulated_ops,
+                       budget->num_simulations, opts->progress_user);
+    }
     return lg_plan_simulate(out, plan, input->graph, input->machine, input->costs);
 }
 

@@ -13,6 +13,7 @@ typedef struct lgi_budget {
     int64_t max_ops;
     int64_t used_ops;
     int num_simulations;
+    const lg_search_opts *progress; /* who is told of it; NULL: nobody */
 } lgi_budget;
 
 static inline bool lgi_budget_allows(const lgi_budget *budget, const lg_graph *graph)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bytes_text.h"
 #include "base/check.h"
 #include "plan/plan_machine.h"
 #include "plan/plan_make.h"
@@ -19,6 +20,8 @@
 #define KEPT_FRAC 0.15
 /* A gain below this is none, in the words of the result. */
 #define GAIN_FRAC 0.01
+/* And below this it would be printed as 0.0 %. */
+#define LEAST_SHOWN_PERCENT 0.05
 #define MAX_STAGES_PER_RANK 64
 
 static const int64_t default_chunks[] = {0, (int64_t)4 << 20};
@@ -568,19 +571,25 @@ static void tell(lg_search_result *out)
     const double above =
         out->bound.step_ns > 0.0 ? fmax(0.0, best->step_ns / out->bound.step_ns - 1.0) : 0.0;
     describe(name, sizeof name, named);
-    if (out->gain_frac < GAIN_FRAC) {
+    const char *const rest =
+        out->is_complete ? "" : " Half of the budget was not enough to try all named strategies.";
+    if (100.0 * out->gain_frac < LEAST_SHOWN_PERCENT) {
         (void)snprintf(out->text, sizeof out->text,
-                       "No gain over %s: %.3f ms a step is the best that was found, %.1f %% above "
-                       "the lower bound.%s",
-                       name, best->step_ns * 1e-6, 100.0 * above,
-                       out->is_complete ? "" : " Not all named strategies were tried.");
+                       "No gain over %s: its %.3f ms a step is the best that was found, %.1f %% "
+                       "above the lower bound.%s",
+                       name, named->step_ns * 1e-6, 100.0 * above, rest);
+    } else if (out->gain_frac < GAIN_FRAC) {
+        (void)snprintf(out->text, sizeof out->text,
+                       "No gain to speak of: %.3f ms a step is %.1f %% less than the %.3f ms of "
+                       "%s, less than costs are good for; %.1f %% above the lower bound.%s",
+                       best->step_ns * 1e-6, 100.0 * out->gain_frac, named->step_ns * 1e-6, name,
+                       100.0 * above, rest);
     } else {
         (void)snprintf(out->text, sizeof out->text,
                        "%.3f ms a step, %.1f %% less than the best named strategy, %s, with %.3f "
                        "ms; %.1f %% above the lower bound.%s",
                        best->step_ns * 1e-6, 100.0 * out->gain_frac, name, named->step_ns * 1e-6,
-                       100.0 * above,
-                       out->is_complete ? "" : " Not all named strategies were tried.");
+                       100.0 * above, rest);
     }
 }
 
@@ -700,7 +709,7 @@ lg_status lg_search(lg_search_result *out, const lg_model *model, const lg_machi
     searcher s = {.model = model,
                   .machine = machine,
                   .opts = *opts,
-                  .budget = {.max_ops = opts->max_simulated_ops},
+                  .budget = {.max_ops = opts->max_simulated_ops, .progress = opts},
                   .is_complete = true};
     *out = (lg_search_result){0};
     if (source != NULL) {
@@ -709,11 +718,12 @@ lg_status lg_search(lg_search_result *out, const lg_model *model, const lg_machi
     LG_TRY_GOTO(searcher_init(&s));
     LG_TRY_GOTO(try_all(&s));
     if (s.num_kept == 0) {
+        char texts[2][LGI_BYTES_TEXT_BYTES];
         status = lgi_fail(LG_NOT_SUPPORTED,
-                          "search: no plan fits %lld bytes on each rank; the smallest needs %lld; "
+                          "search: no plan fits %s on each rank; the smallest needs %s; "
                           "more micro-batches (now %d), a smaller batch or more ranks need less",
-                          (long long)memory_limit(&s), (long long)s.least_bytes,
-                          s.opts.graph.num_micro_batches);
+                          lgi_bytes_text(texts[0], memory_limit(&s)),
+                          lgi_bytes_text(texts[1], s.least_bytes), s.opts.graph.num_micro_batches);
         goto out;
     }
     LG_TRY_GOTO(improve_all(&s));
