@@ -208,9 +208,10 @@ static void print_heading(const cli_cluster *c)
            (long long)lg_graph_options(graph)->num_samples,
            plural(lg_graph_options(graph)->num_samples), num_micro_batches,
            num_micro_batches == 1 ? "" : "es");
-    printf("  machine    %s", c->opts.has_equal_times              ? "textbook times"
-                              : c->recipe->plan.machine[0] != '\0' ? c->recipe->plan.machine
-                                                                   : "the default one");
+    printf("  machine    %s", c->opts.has_equal_times ? "textbook times"
+                              : c->recipe->plan.machine[0] != '\0'
+                                  ? c->recipe->plan.machine
+                                  : "one with default rates and links, not measured ones");
     if (cluster->machine_ranks > cluster->machine.num_ranks) {
         printf(", the first %d of its %d ranks", cluster->machine.num_ranks,
                cluster->machine_ranks);

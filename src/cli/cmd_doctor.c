@@ -223,6 +223,19 @@ static void print_data(void)
 
 /* --- environment --------------------------------------------------------------------------------------------------- */
 
+static const char *effect_of(const char *variable)
+{
+    if (strstr(variable, "DNNL") != NULL) {
+        return "changes what oneDNN does; unset it for full speed";
+    }
+    if (strcmp(variable, "OMP_WAIT_POLICY") == 0) {
+        return "whether waiting threads keep their cores; passive helps where others use them, "
+               "else "
+               "unset it";
+    }
+    return "leapgrad places and counts its threads itself; unset it";
+}
+
 /* Variables that take the threads of ops out of leapgrad's hands. */
 static void print_environment(void)
 {
@@ -235,10 +248,8 @@ static void print_environment(void)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *const value = getenv(names[i]);
         if (value != NULL) {
-            const bool is_dnnl = strstr(names[i], "DNNL") != NULL;
             printf("%s %s=%s: %s\n", is_first ? "environment " : "            ", names[i], value,
-                   is_dnnl ? "changes what oneDNN does; unset it for full speed"
-                           : "leapgrad places and counts its threads itself; unset it");
+                   effect_of(names[i]));
             is_first = false;
         }
     }

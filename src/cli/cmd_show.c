@@ -1,4 +1,5 @@
 /* leapgrad show: draws a plan, or what a run measured, as a picture, a trace and a table. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,34 @@ struct drawing {
     lg_timeline_panel panels[2];
     int num_panels;
 };
+
+/* The median of all steps of a run, which has left its timeline beside run.json; NaN if that does not say. */
+static double median_ms_of(const char *measured_path)
+{
+    lg_record *record = NULL;
+    char path[4096];
+    const char *const slash = strrchr(measured_path, '/');
+    const int length = slash != NULL ? (int)(slash - measured_path) : 0;
+    (void)snprintf(path, sizeof path, "%.*s/run.json", length, measured_path);
+    const lg_status status = lg_record_load(&record, path);
+    const double median_ms =
+        status == LG_OK ? lg_record_number(record, "step_ms_median") : (double)NAN;
+    lg_record_destroy(record);
+    return median_ms;
+}
+
+/* The run's name, and what the measured step is beside the median that the run tells of. */
+static void write_title(char *title, size_t num_bytes, const char *name, const char *measured_path)
+{
+    const double median_ms = measured_path != NULL ? median_ms_of(measured_path) : (double)NAN;
+    if (isnan(median_ms)) {
+        (void)snprintf(title, num_bytes, "%s", name);
+    } else {
+        (void)snprintf(title, num_bytes,
+                       "%.80s (measured: one recorded step; median of all: %.4g ms)", name,
+                       median_ms);
+    }
+}
 
 static lg_status add_panel(struct drawing *drawing, const char *label)
 {
@@ -110,7 +139,10 @@ static lg_status draw(lg_job *job, const char *measured_path, const char *direct
     const lg_trainer *const trainer = lg_job_trainer(job);
     const lg_machine machine = lg_trainer_machine(trainer);
     memset(&drawing, 0, sizeof drawing);
-    drawing.title = lg_job_recipe(job)->run.name;
+    char title[256];
+    write_title(title, sizeof title, lg_job_recipe(job)->run.name,
+                exists(measured_path) ? measured_path : NULL);
+    drawing.title = title;
     drawing.graph = lg_trainer_graph(trainer);
     drawing.plan = lg_trainer_plan(trainer);
     lg_status status = lg_plan_simulate(&drawing.timelines[0], drawing.plan, drawing.graph,

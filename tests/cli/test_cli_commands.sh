@@ -154,9 +154,10 @@ same "measured costs give the same bits" "$(hash_of cnn)" "$(hash_of profiled)"
 
 # --- doctor
 doctor_out=$("$leapgrad" doctor)
-for word in processor cores memory devices MPI CUDA Fashion-MNIST 'King James' environment; do
+for word in processor cores memory 'load +[0-9.]+ over the last minute' devices MPI CUDA Fashion-MNIST 'King James' environment; do
     contains "doctor: $word" "$doctor_out" "$word"
 done
+contains "doctor: waiting" "$(OMP_WAIT_POLICY=passive "$leapgrad" doctor)" 'OMP_WAIT_POLICY=passive: .*passive helps'
 contains "doctor: environment" "$(OMP_PROC_BIND=true "$leapgrad" doctor)" 'OMP_PROC_BIND=true: .*unset'
 
 finish

@@ -58,6 +58,7 @@ check "its plan is proved" "$leapgrad" check cnn-dp
 same "a table of ranks, planned and measured" 8 "$(grep -Ec '^ +[0-3] +[0-9.]+ [mu]s +[0-9.]+ %' show.out)"
 same "planned as in run.json" "$(number_of cnn-dp predicted_step_ms | xargs printf '%.3f')" \
     "$(perl -ne '/^planned: .*step ([0-9.]+) (us|ms),/ and printf("%.3f", $2 eq "us" ? $1 / 1000 : $1)' show.out)"
+contains "the picture tells the step from the median" "$(cat cnn-dp/timeline.svg)" 'measured: one recorded step; median of all: [0-9.]+ ms'
 contains "what is not known is not in the report" "$(grep -c 'executor_overhead_frac' cnn-dp/report.html)" '^0$'
 contains "simulated with the links and costs of the run" "$("$leapgrad" simulate cnn-dp)" 'machine +cnn-dp/machine.json, costs of the run'
 
