@@ -88,7 +88,7 @@ bool cli_is_directory(const char *path);
 char *cli_path(const char *directory, const char *name);
 /** Makes a recipe's plan the plainest and quickest to make: for commands that do not train. */
 lg_status cli_make_plain(lg_recipe *recipe);
-/** For a run directory: the costs that it was planned with (and the links between its ranks), instead of measuring again. */
+/** For a run directory: the costs that it was planned with (with links between ranks, and how much lanes slow each other down), instead of measuring again. */
 lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target);
 
 /* --- ranks (cli_ranks.c) --- */

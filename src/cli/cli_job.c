@@ -72,7 +72,7 @@ lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target)
             {"plan.costs_file", costs}, {"plan.costs", "file"}, {NULL, NULL}};
         status = set_all(recipe, settings);
     }
-    if (status == LG_OK && stat(machine, &about) == 0) { /* a run over several ranks */
+    if (status == LG_OK && stat(machine, &about) == 0) {
         status = lg_recipe_set(recipe, "plan.machine", machine);
     }
     free(costs);

@@ -131,7 +131,7 @@ static lg_status find_machine(lg_job *job, const lgi_job_overrides *overrides)
     const char *const path =
         overrides->machine_path != NULL ? overrides->machine_path : job->recipe->plan.machine;
     job->machine = lg_machine_default();
-    job->has_machine = path[0] != '\0' && job->ranks->comm != NULL;
+    job->has_machine = path[0] != '\0';
     if (!job->has_machine) {
         return LG_OK;
     }
@@ -179,8 +179,8 @@ static lg_status create_trainer(lg_job *job, const lgi_job_overrides *overrides)
     if (job->ranks->comm != NULL) {
         opts.comm = job->ranks->comm;
         opts.parallel = &parallel;
-        opts.machine = job->has_machine ? &job->machine : NULL;
     }
+    opts.machine = job->has_machine ? &job->machine : NULL;
     return lg_trainer_create(&job->trainer, job->model, &opts);
 }
 

@@ -290,13 +290,10 @@ out:
     return status;
 }
 
-/* Where links were measured, a run that goes on should not measure them again; and pictures can be made again. */
+/* What was measured of links and slow-down a run that goes on should not measure again; and pictures can be made again. */
 static lg_status save_machine(const lgi_run *run)
 {
     char *path = NULL;
-    if (run->ranks.comm == NULL) {
-        return LG_OK;
-    }
     const lg_machine machine = lg_trainer_machine(run->job->trainer);
     LG_TRY(lgi_run_dir_file(&path, &run->dir, LGI_RUN_MACHINE));
     const lg_status status =

@@ -91,8 +91,7 @@ static lg_status open_origin(lgi_run *run, struct origin *origin)
     origin->has_plan = !origin->changes.has_plan_changes && is_plan_good(run, origin) &&
                        lgi_run_dir_has(&run->dir, LGI_RUN_PLAN) &&
                        lgi_run_dir_has(&run->dir, LGI_RUN_COSTS);
-    origin->has_machine =
-        origin->has_plan && run->ranks.comm != NULL && lgi_run_dir_has(&run->dir, LGI_RUN_MACHINE);
+    origin->has_machine = origin->has_plan && lgi_run_dir_has(&run->dir, LGI_RUN_MACHINE);
     origin->has_place = lgi_resume_place(&origin->place, &origin->facts, about->step);
     if (origin->changes.has_batch_changes && !origin->has_place) {
         LG_TRY_GOTO(lgi_fail(LG_INVALID_ARG, "train.batch: the checkpoint is of an earlier version "

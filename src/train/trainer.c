@@ -175,6 +175,9 @@ static lg_status open_hardware(lg_trainer *trainer)
     trainer->num_rank_cores = trainer->machine.num_cores;
     trainer->machine.memory_bytes = trainer->opts.memory_bytes;
     trainer->num_device_cores = lgi_hardware_num_machine_cores(trainer->hardware);
+    if (trainer->opts.machine != NULL) { /* until it is measured */
+        trainer->machine.corun_slowdown = trainer->opts.machine->corun_slowdown;
+    }
     return LG_OK;
 }
 

@@ -158,7 +158,6 @@ static lg_status agree_on_hosts(lg_trainer *trainer)
         machine->intra_host = trainer->opts.machine->intra_host;
         machine->inter_host = trainer->opts.machine->inter_host;
         machine->reduction = trainer->opts.machine->reduction;
-        machine->corun_slowdown = trainer->opts.machine->corun_slowdown; /* until it is measured */
         trainer->has_given_links = true;
         return LG_OK;
     }

@@ -152,6 +152,11 @@ contains "profile: ops by kind" "$(cat check.out)" '^forward +[0-9]+'
 train cnn.yaml run.dir=profiled plan.costs=file plan.costs_file=measured.json
 same "measured costs give the same bits" "$(hash_of cnn)" "$(hash_of profiled)"
 
+# What lanes cost each other is measured, and kept: a run is drawn as it was planned.
+train cnn.yaml run.dir=lanes plan.costs=measure exec.lanes=2 exec.threads=1
+same "the plan as it was predicted" "$(number_of lanes predicted_step_ms | xargs printf '%.2f')" \
+    "$("$leapgrad" show lanes | perl -ne '/^planned: .*step ([0-9.]+) (us|ms),/ and printf("%.2f", $2 eq "us" ? $1 / 1000 : $1)')"
+
 # --- doctor
 doctor_out=$("$leapgrad" doctor)
 for word in processor cores memory 'load +[0-9.]+ over the last minute' devices MPI CUDA Fashion-MNIST 'King James' environment; do
