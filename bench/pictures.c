@@ -2,6 +2,7 @@
  * Draws the pictures of docs/schedules.md with the product's own planner, simulator and timeline writer: small pipelines
  * and replicas with equal times, so that bubbles can be counted. Usage: pictures FOLDER
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #define NUM_SAMPLES 256
 /* All-reduce of one layer's gradient, in units. */
 #define REDUCE_UNITS 3.0
+/* An activation or its gradient, where messages are shown. */
+#define MESSAGE_UNITS 0.5
 /* A more urgent gradient can go ahead between two chunks. */
 #define REDUCE_CHUNKS 2.0
 
@@ -30,37 +33,59 @@ struct picture {
     bool has_push;
     int num_reversed;
     bool has_memory;
+    bool has_messages; /* which take time then, and have rows */
 };
 
 static const struct picture pictures[] = {
     {"gpipe.svg", "gpipe: all forward, then all backward", "gpipe", 4, 1, 4, 4, PLACE_CONTIGUOUS, 0,
-     false, -1, true},
+     false, -1, true, false},
     {"1f1b.svg", "1f1b: the same bubble, fewer activations", "1f1b", 4, 1, 4, 4, PLACE_CONTIGUOUS,
-     0, false, -1, true},
+     0, false, -1, true, false},
+    {"messages.svg", "1f1b where a message takes half a unit", "1f1b", 4, 1, 4, 4, PLACE_CONTIGUOUS,
+     0, false, -1, true, true},
     {"fast-forward.svg", "fast-forward: a gradient leaves before its weight gradient is made",
-     "fast-forward", 4, 1, 4, 4, PLACE_CONTIGUOUS, 0, false, -1, true},
+     "fast-forward", 4, 1, 4, 4, PLACE_CONTIGUOUS, 0, false, -1, true, false},
     {"zb-h1.svg", "zb-h1: weight gradients fill bubbles, at the memory of 1f1b", "zb-h1", 4, 1, 4,
-     8, PLACE_CONTIGUOUS, 0, false, -1, false},
+     8, PLACE_CONTIGUOUS, 0, false, -1, false, false},
     {"zb-h2.svg", "zb-h2: no bubbles, for about twice the memory", "zb-h2", 4, 1, 4, 8,
-     PLACE_CONTIGUOUS, 0, false, -1, false},
+     PLACE_CONTIGUOUS, 0, false, -1, false, false},
     {"breadth-first.svg", "breadth-first: layers go round the ranks", "breadth-first", 4, 1, 8, 4,
-     PLACE_MODULO, 1, false, -1, false},
+     PLACE_MODULO, 1, false, -1, false, false},
     {"modulo.svg", "modulo: round the ranks, and gradients leave first", "modulo", 4, 1, 8, 4,
-     PLACE_MODULO, 1, false, -1, false},
+     PLACE_MODULO, 1, false, -1, false, false},
     {"zb-v.svg", "zb-v: down the ranks and up again", "zb-v", 4, 1, 8, 8, PLACE_V, 0, false, -1,
-     false},
+     false, false},
     {"wfbp.svg", "wfbp: each gradient is sent when it is there, updates wait for all", "wfbp", 1, 2,
-     6, 1, PLACE_CONTIGUOUS, 0, false, -1, false},
+     6, 1, PLACE_CONTIGUOUS, 0, false, -1, false, false},
     {"priority.svg", "priority: no barrier, the next forward takes what it needs first", "priority",
-     1, 2, 6, 1, PLACE_CONTIGUOUS, 0, false, -1, false},
+     1, 2, 6, 1, PLACE_CONTIGUOUS, 0, false, -1, false, false},
     {"reverse-first-k.svg", "reverse-first-k: the first 2 layers' weight gradients last, in order",
-     "reverse-first-k", 1, 2, 6, 1, PLACE_CONTIGUOUS, 0, false, 2, false},
+     "reverse-first-k", 1, 2, 6, 1, PLACE_CONTIGUOUS, 0, false, 2, false, false},
 };
 
-/* Compute lanes of all ranks; with replicas, which all do the same, every lane of the first. */
+/* Compute lanes of all ranks, or all; with replicas, which all do the same, every lane of the first. */
 static bool is_shown(const struct picture *picture, const lg_lane *lane)
 {
-    return picture->num_replicas > 1 ? lane->rank == 0 : lane->kind == LG_LANE_COMPUTE;
+    return picture->num_replicas > 1 ? lane->rank == 0
+                                     : picture->has_messages || lane->kind == LG_LANE_COMPUTE;
+}
+
+/* From the first box to the last: what comes before takes no time, and its place in the steps says nothing. */
+static void trim(lg_timeline *timeline)
+{
+    for (int i = 0; i < timeline->num_spans; i++) {
+        const lg_span *const span = &timeline->spans[i];
+        if (i == 0 || span->start_ns < timeline->begin_ns) {
+            timeline->begin_ns = span->start_ns;
+        }
+        if (i == 0 || span->end_ns > timeline->end_ns) {
+            timeline->end_ns = span->end_ns;
+        }
+    }
+    for (int i = 0; i < timeline->num_memory_points; i++) {
+        lg_memory_point *const point = &timeline->memory_points[i];
+        point->time_ns = fmax(point->time_ns, timeline->begin_ns);
+    }
 }
 
 /* The plan's shown lanes in `view`, and in the timeline only what runs there and takes time. */
@@ -92,6 +117,7 @@ static void keep_shown(const struct picture *picture, const lg_plan *plan, lg_pl
         }
     }
     timeline->num_spans = num;
+    trim(timeline);
     if (picture->num_replicas > 1) {
         view->num_ranks = 1;
     }
@@ -121,6 +147,10 @@ static void draw(const struct picture *picture, const char *folder)
     if (picture->num_replicas > 1) { /* a ring of two ranks carries the gradient once */
         p.machine.intra_host.bytes_per_s = gradient_bytes / (REDUCE_UNITS * UNIT_NS / 1e9);
         p.chunk_bytes = (int64_t)(gradient_bytes / REDUCE_CHUNKS);
+    }
+    if (picture->has_messages) {
+        p.machine.intra_host.bytes_per_s =
+            4.0 * CHAIN_WIDTH * NUM_SAMPLES / (MESSAGE_UNITS * UNIT_NS / 1e9);
     }
     lg_strategy_opts opts = lg_strategy_opts_default();
     opts.has_push = picture->has_push;

@@ -251,9 +251,11 @@ static int list_strategies(struct result *results, const lg_recipe *recipe)
     for (int i = 0; lg_strategy_name(i) != NULL; i++) {
         const lg_strategy_role role = lg_strategy_role_of(i);
         const char *const name = lg_strategy_name(i);
-        if (role == LG_STRATEGY_WHOLE && (!has_ranks || strcmp(name, "auto") != 0)) {
-            num =
-                add_name(results, num, name, ""); /* of several ranks, auto has a row of its own */
+        /* Of several ranks auto has a row of its own; in a pipeline in-order is far behind all others. */
+        const bool is_left_out = (has_ranks && strcmp(name, "auto") == 0) ||
+                                 (is_pipeline && strcmp(name, "in-order") == 0);
+        if (role == LG_STRATEGY_WHOLE && !is_left_out) {
+            num = add_name(results, num, name, "");
         } else if (role == LG_STRATEGY_PIPELINE && is_pipeline) {
             num = add_name(results, num, name, "");
             num = has_replicas ? add_name(results, num, name, "priority") : num;

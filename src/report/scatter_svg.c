@@ -12,6 +12,7 @@
 #define LIST_X (LEFT + PLOT_WIDTH + 36.0)
 #define LIST_ROW 20.0
 #define RADIUS 9.0
+#define BESIDE (1.7 * RADIUS)
 #define ROOM_FRAC 0.08 /* of the range, kept free on each side */
 #define MAX_NAME_CHARS 34
 
@@ -122,6 +123,19 @@ static void draw_front(lgi_text *out, const lg_scatter_point *points, int num,
     }
 }
 
+/* How many better ones have their dots in this one's place; it goes beside them. */
+static int num_hidden(const lg_scatter_point *points, int idx, const struct range *bytes,
+                      const struct range *ns)
+{
+    int num = 0;
+    for (int i = 0; i < idx; i++) {
+        const double dx = to_x(bytes, points[i].peak_bytes) - to_x(bytes, points[idx].peak_bytes);
+        const double dy = to_y(ns, points[i].step_ns) - to_y(ns, points[idx].step_ns);
+        num += hypot(dx, dy) < RADIUS ? 1 : 0;
+    }
+    return num;
+}
+
 static void draw_points(lgi_text *out, const lg_scatter_point *points, int num,
                         const struct range *bytes, const struct range *ns)
 {
@@ -132,7 +146,8 @@ static void draw_points(lgi_text *out, const lg_scatter_point *points, int num,
                   "class=\"r\" x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">peak</text>\n",
                   LIST_X + 280.0, TOP - 2.0, LIST_X + 356.0, TOP - 2.0);
     for (int i = num - 1; i >= 0; i--) { /* the first ones on top */
-        const double x = to_x(bytes, points[i].peak_bytes);
+        const double x =
+            to_x(bytes, points[i].peak_bytes) + num_hidden(points, i, bytes, ns) * BESIDE;
         const double y = to_y(ns, points[i].step_ns);
         const double row = TOP + 16.0 + i * LIST_ROW;
         const int class_idx = is_best(points, num, i) ? (int)LG_OP_INPUT_GRAD : (int)LG_OP_FORWARD;
