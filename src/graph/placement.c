@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bytes_text.h"
 #include "base/check.h"
 
 /* Halvings of the interval in which the bound on stage times lies: exhausts a double's precision. */
@@ -372,8 +373,9 @@ static lg_status split_balanced(const balance *b, int *first)
     double high = b->ns[b->num_blocks];
     double low = 0.0;
     if (!split_greedily(b, high, first)) {
-        LG_FAIL(LG_NOT_SUPPORTED, "no split into %d stages fits %lld bytes for each", b->num_stages,
-                (long long)b->costs->memory_bytes);
+        char text[LGI_BYTES_TEXT_BYTES];
+        LG_FAIL(LG_NOT_SUPPORTED, "no split into %d stages fits %s for each", b->num_stages,
+                lgi_bytes_text(text, b->costs->memory_bytes));
     }
     for (int i = 0; i < NUM_HALVINGS; i++) {
         const double middle = low + (high - low) / 2.0;
