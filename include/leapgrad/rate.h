@@ -99,7 +99,9 @@ LG_API void lg_grad_stat_estimate(const lg_grad_stat *stat, const lg_rate_step *
  *          progress before it grows (the first update has rate 0), and a group at the limit progresses by the whole network's
  *          uncapped gain. Its random branch is left out; averages with more than 1000 micro-batches take the new value.
  *
- * With fewer than 2 micro-batches nothing can be estimated: the averages stay, and the gain is 1 as long as there are none.
+ * With fewer than 2 micro-batches nothing can be estimated: the averages stay, and the gain is 1 as long as there are none. At
+ * S = 1 both parts of the ratio are one number, so all but AdaScale (which averages variance and signal) leave theirs as
+ * they are: another run may go on with a larger S.
  *
  * @param opts     Checked options.
  * @param step     The step.

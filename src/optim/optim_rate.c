@@ -1,6 +1,6 @@
 /*
- * From statistics to learning rates. Where S = 1, every factor is exactly 1: both parts of the ratio are then the same
- * number, so that such a run has the bits of one without statistics.
+ * From statistics to learning rates. Where S = 1, every factor is exactly 1, so that such a run has the bits of one without
+ * statistics.
  */
 #include "leapgrad/rate.h"
 
@@ -48,21 +48,24 @@ static void ratio_parts(const lg_grad_stat *stat, const lg_rate_step *step, doub
     if (step->scale != step->full_scale) {
         *lower += of_batch * (step->scale / step->full_scale - 1.0);
     }
-    if (step->full_scale == 1.0) {
-        *upper = *lower;
-    }
 }
 
 /* The parts' variance and signal. */
 static void split_parts(double upper, double lower, double scale, double *variance, double *signal)
 {
-    *variance = scale > 1.0 ? (upper - lower) * scale / (scale - 1.0) : 0.0;
+    *variance = scale != 1.0 ? (upper - lower) * scale / (scale - 1.0) : 0.0;
     *signal = upper - *variance;
 }
 
 static double clamp(double value, double min, double max)
 {
     return value < min ? min : (value > max ? max : value);
+}
+
+static bool is_adascale(const lg_optim_opts *opts)
+{
+    return opts->scaling == LG_LR_SCALING_ADASCALE &&
+           opts->variant != LG_RATE_VARIANT_RELEASED_CODE;
 }
 
 /* A gain's limits: 1 and S, whichever is which. */
@@ -99,6 +102,15 @@ static double ratio_of_averages(const lg_optim_opts *opts, double upper, double 
     return divide(upper + epsilon, lower + epsilon, step->scale);
 }
 
+/*
+ * Whether steps show what the averages are of. The ratio's parts are one number at S = 1, which says nothing of the gain at
+ * another S.
+ */
+static bool shows_ratio(const lg_optim_opts *opts, const lg_rate_step *step)
+{
+    return is_adascale(opts) || step->full_scale != 1.0;
+}
+
 /* Averages that were kept for another scale or another base batch. */
 static void move_averages(const lg_rate_step *step, double *upper, double *lower,
                           const lg_rate_state *state)
@@ -111,13 +123,16 @@ static void move_averages(const lg_rate_step *step, double *upper, double *lower
     *lower = signal + variance / step->full_scale;
 }
 
+/* The averages of a larger S outlast steps of S = 1. */
 static void adopt_scale(const lg_optim_opts *opts, const lg_rate_step *step, lg_rate_state *state)
 {
     const bool has_moved =
         state->scale != step->full_scale || state->base_batch != step->base_batch;
+    if (!shows_ratio(opts, step)) {
+        return;
+    }
     if (has_moved && state->num_averaged > 0.0) {
-        if (opts->scaling == LG_LR_SCALING_ADASCALE &&
-            opts->variant != LG_RATE_VARIANT_RELEASED_CODE) {
+        if (is_adascale(opts)) {
             state->variance_avg *= state->base_batch / step->base_batch;
         } else {
             move_averages(step, &state->variance_avg, &state->signal_avg, state);
@@ -157,7 +172,6 @@ static void find_adascale_gain(const lg_rate_step *step, const lg_grad_stat *sta
     double signal = 0.0;
     if (is_known) {
         lg_grad_stat_estimate(stat, step, &variance, &signal);
-        signal = step->num_grads > 1 ? signal : stat->norm_squared;
         average(&state->variance_avg, variance > MIN_VARIANCE ? variance : MIN_VARIANCE, weight);
         average(&state->signal_avg, signal > 0.0 ? signal : 0.0, weight);
     }
@@ -171,6 +185,10 @@ static void find_ratio_gain(const lg_optim_opts *opts, const lg_rate_step *step,
                             const lg_grad_stat *stat, lg_rate_state *state, double weight,
                             bool is_known, struct gains *gains)
 {
+    if (!shows_ratio(opts, step)) {
+        gains->group = 1.0;
+        return;
+    }
     if (is_known) {
         double upper = 0.0;
         double lower = 0.0;
@@ -190,10 +208,11 @@ static void find_gains(const lg_optim_opts *opts, const lg_rate_step *step,
                        const lg_grad_stat *group, const lg_grad_stat *network, lg_rate_state *state,
                        struct gains *gains)
 {
-    const bool is_known = step->num_grads > 1 || step->full_scale == 1.0;
+    const bool is_known = step->num_grads > 1 && shows_ratio(opts, step);
     const double weight = new_weight(opts, step, state);
-    gains->network = 1.0;
-    if (opts->variant == LG_RATE_VARIANT_RELEASED_CODE && network != NULL) {
+    *gains = (struct gains){.group = 1.0, .network = 1.0};
+    if (opts->variant == LG_RATE_VARIANT_RELEASED_CODE && network != NULL &&
+        shows_ratio(opts, step)) {
         if (is_known) {
             double upper = 0.0;
             double lower = 0.0;
@@ -204,7 +223,7 @@ static void find_gains(const lg_optim_opts *opts, const lg_rate_step *step,
         gains->network =
             ratio_of_averages(opts, state->network_variance_avg, state->network_signal_avg, step);
     }
-    if (opts->scaling == LG_LR_SCALING_ADASCALE && opts->variant != LG_RATE_VARIANT_RELEASED_CODE) {
+    if (is_adascale(opts)) {
         find_adascale_gain(step, group, state, weight, is_known, gains);
     } else {
         find_ratio_gain(opts, step, group, state, weight, is_known, gains);
@@ -232,7 +251,7 @@ static double move_warmup(const lg_optim_opts *opts, const lg_rate_step *step, d
                                                                         : gains->group);
     const double seen = is_code ? before : after;
     state->progress = after;
-    if (state->warmup_end == 0.0 && seen >= budget) {
+    if (opts->warmup == LG_WARMUP_LAYERWISE && state->warmup_end == 0.0 && seen >= budget) {
         state->warmup_end = (double)(step->step + 1);
     }
     if (opts->warmup != LG_WARMUP_LAYERWISE || !(seen < budget)) {

@@ -255,14 +255,14 @@ static void add_spark(lgi_text *out, const lg_metrics_series *series, double top
     lgi_text_add(out, "</text></svg></td>");
 }
 
-/* The first step at which the warm-up's factor is 1 and stays so; NaN if it is below at the end. */
+/* The first step at which the warm-up's factor is 1 and stays so; NaN if it is below at the end. Skipped steps have none. */
 static double warmup_end(const lg_metrics_series *warmup)
 {
     double end = NAN;
     for (size_t i = 0; warmup != NULL && i < warmup->num_points; i++) {
         if (warmup->values[i] < 1.0) {
             end = NAN;
-        } else if (isnan(end)) {
+        } else if (isnan(end) && !isnan(warmup->values[i])) {
             end = warmup->steps[i];
         }
     }

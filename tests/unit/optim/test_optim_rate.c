@@ -467,6 +467,58 @@ static void a_changed_scale_keeps_the_noise_that_was_seen(void **state)
     assert_near(rate.noise_scale, 32.0 * variance / signal, 1e-9);
 }
 
+static void steps_of_scale_1_neither_spoil_nor_forget_what_a_larger_scale_shows(void **state)
+{
+    (void)state;
+    double g[4 * 16];
+    fill_random(79, g, 64, 0.4, 1.0);
+    const gradients in = {4, 16, g, NULL};
+    const gradients single = {1, 16, g, NULL};
+    const lg_rate_step large = step_of(4, 4.0);
+    for (int i = 0; i < 2 * LG_NUM_RATE_VARIANTS * 2; i++) {
+        lg_optim_opts opts = opts_of(i % 2 == 0 ? LG_LR_SCALING_LENA : LG_LR_SCALING_ADASCALE);
+        opts.variant = (lg_rate_variant)(i / 2 % LG_NUM_RATE_VARIANTS);
+        /* AdaScale averages what micro-batches show at S = 1, too: here it has none then */
+        const bool has_micro_batches =
+            i >= 2 * LG_NUM_RATE_VARIANTS && opts.scaling == LG_LR_SCALING_LENA;
+        const lg_rate_step one = step_of(has_micro_batches ? 4 : 1, 1.0);
+        const double fresh = gain_of(&opts, &large, &in, NULL);
+        lg_rate_state memory;
+        memset(&memory, 0, sizeof memory);
+        for (int t = 0; t < 50; t++) {
+            assert_true(gain_of(&opts, &one, has_micro_batches ? &in : &single, &memory) == 1.0);
+        }
+        const double after = gain_of(&opts, &large, &in, &memory);
+        assert_near(after, fresh, 1e-9);
+        (void)gain_of(&opts, &one, &single, &memory);
+        if (opts.variant != LG_RATE_VARIANT_RELEASED_CODE) { /* its averages start at 0 */
+            assert_near(gain_of(&opts, &large, &in, &memory), fresh, 1e-9);
+        }
+    }
+}
+
+static void a_batch_below_the_base_batch_carries_its_noise_to_a_larger_one(void **state)
+{
+    (void)state;
+    double g[4 * 16];
+    fill_random(80, g, 64, 0.4, 1.0);
+    const gradients in = {4, 16, g, NULL};
+    lg_optim_opts opts = opts_of(LG_LR_SCALING_LENA);
+    opts.gain_epsilon = 0.0;
+    const lg_rate_step half = step_of(4, 0.5);
+    const lg_grad_stat stat = stat_of(&in, 1.0);
+    double variance = 0.0;
+    double signal = 0.0;
+    lg_grad_stat_estimate(&stat, &half, &variance, &signal);
+    lg_rate_state memory;
+    memset(&memory, 0, sizeof memory);
+    assert_near(gain_of(&opts, &half, &in, &memory),
+                (signal + variance) / (signal + variance / 0.5), 1e-9);
+    const lg_rate_step step16 = step_of(1, 16.0);
+    assert_near(gain_of(&opts, &step16, &in, &memory),
+                (signal + variance) / (signal + variance / 16.0), 1e-9);
+}
+
 static void a_smaller_last_batch_has_its_own_gain_and_leaves_the_averages_comparable(void **state)
 {
     (void)state;
@@ -625,6 +677,8 @@ int main(void)
         cmocka_unit_test(the_loss_scale_does_not_change_a_gain),
         cmocka_unit_test(scales_over_1000_only_count_the_last_step),
         cmocka_unit_test(a_changed_scale_keeps_the_noise_that_was_seen),
+        cmocka_unit_test(steps_of_scale_1_neither_spoil_nor_forget_what_a_larger_scale_shows),
+        cmocka_unit_test(a_batch_below_the_base_batch_carries_its_noise_to_a_larger_one),
         cmocka_unit_test(a_smaller_last_batch_has_its_own_gain_and_leaves_the_averages_comparable),
         cmocka_unit_test(layerwise_warmup_is_quadratic_in_papers_form_and_starts_at_0_in_codes),
         cmocka_unit_test(at_the_limit_the_released_code_progresses_by_the_networks_uncapped_gain),

@@ -50,7 +50,9 @@ static void gaps_single_points_and_hostile_names_are_drawn(void **state)
                    "{\"step\": 2, \"gain/<b>\": null, \"rate/<b>\": 0.2, \"warmup/<b>\": 1.0, "
                    "\"noise_scale/<b>\": 12}\n"
                    "{\"step\": 3, \"gain/<b>\": 3.5, \"rate/<b>\": 0.2, \"warmup/<b>\": 1.0}\n"
-                   "{\"step\": 3, \"gain/late\": 2.0, \"warmup/late\": 0.25}\n");
+                   "{\"step\": 3, \"gain/late\": 2.0, \"warmup/late\": 0.25}\n"
+                   /* skipped: says nothing of the warm-up */
+                   "{\"step\": 4, \"gain/late\": null, \"warmup/late\": null}\n");
     assert_null(strstr(section, "<b>"));
     assert_non_null(strstr(section, "&lt;b&gt;"));
     assert_non_null(strstr(section, "<td>2</td>"));       /* the step at which <b> was warm */
