@@ -110,6 +110,46 @@ static lg_status storm(lg_comm *comm)
     return status;
 }
 
+/* A child of rank 0 stops all ranks for longer than the timeout, as ^Z does, and lets them go on one after the other. */
+static void pause_all(const int32_t *pids, int num_ranks)
+{
+    const pid_t child = fork();
+    if (child != 0) {
+        EXPECT(child > 0);
+        return;
+    }
+    for (int rank = 0; rank < num_ranks; rank++) {
+        (void)kill(pids[rank], SIGSTOP);
+    }
+    sleep_ms(4000);
+    for (int rank = 0; rank < num_ranks; rank++) {
+        (void)kill(pids[rank], SIGCONT);
+        sleep_ms(30);
+    }
+    _exit(0);
+}
+
+static void check_pause(lg_comm *comm)
+{
+    enum { NUM_PAUSES = 2 }; /* at different distances from a sign of life */
+    int32_t pids[MAX_TEST_RANKS];
+    const int32_t own = getpid();
+    EXPECT(lgi_comm_all_gather(comm, &own, sizeof own, pids) == LG_OK);
+    for (int i = 0; i < NUM_PAUSES; i++) {
+        if (lg_comm_rank(comm) == 0) {
+            sleep_ms(120 * i);
+            pause_all(pids, lg_comm_num_ranks(comm));
+        }
+        sleep_ms(500); /* the pause has begun */
+        const lg_status status = lgi_comm_barrier(comm);
+        EXPECT(status == LG_OK);
+        if (status != LG_OK) {
+            (void)fprintf(stderr, "%s\n", lg_last_error());
+            return;
+        }
+    }
+}
+
 /* A failure as a program meets it: says it in a line and ends with its status. */
 static int report(lg_comm *comm, lg_status status)
 {
@@ -139,8 +179,8 @@ int main(int num_args, char **args)
     const int rank = lg_comm_rank(comm);
     const int num_ranks = lg_comm_num_ranks(comm);
     lg_comm_set_timeout(comm, 3);
-    if (strcmp(name, "check") == 0) {
-        check(comm);
+    if (strcmp(name, "check") == 0 || strcmp(name, "pause") == 0) {
+        (name[0] == 'c' ? check : check_pause)(comm);
         lg_comm_destroy(comm);
         if (rank == 0) {
             (void)printf("%d mistakes\n", atomic_load(&num_mistakes));

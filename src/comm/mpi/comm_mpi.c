@@ -275,7 +275,8 @@ static void mpi_tick(lg_comm *comm, uint64_t now_ns)
             send_sign(comm, rank, now_ns);
         }
         (void)pthread_mutex_lock(&state->mutex);
-        peer->heard_ns += peer->heard_ns + slept_ns <= now_ns ? slept_ns : 0;
+        const uint64_t awake_ns = peer->heard_ns + slept_ns; /* later if heard while waking */
+        peer->heard_ns = awake_ns < now_ns ? awake_ns : now_ns;
         const uint64_t silent_ns = now_ns > peer->heard_ns ? now_ns - peer->heard_ns : 0;
         const lgi_comm_sign sign = peer->sign;
         const bool was_heard = peer->was_heard;
