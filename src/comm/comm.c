@@ -5,9 +5,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "comm/collectives.h"
 #include "comm/transport.h"
 
 #define DEFAULT_TIMEOUT_NS INT64_C(10000000000)
+/* Below what Open MPI and MPICH send over TCP without asking, 64 KiB with what they put in front. */
+#define SLOW_PIECE_BYTES INT64_C(60000)
+/* A piece takes as long as the pause between two looks at MPI, or so: faster links would have more pieces than looks. */
+#define SLOW_BYTES_PER_S 500e6
 
 void lgi_comm_init(lg_comm *comm, const lgi_transport *transport, void *state)
 {
@@ -74,6 +79,15 @@ void lg_comm_set_timeout(lg_comm *comm, double seconds)
 double lg_comm_timeout(const lg_comm *comm)
 {
     return (double)atomic_load(&comm->timeout_ns) * 1e-9;
+}
+
+lg_status lgi_comm_set_far_link(lg_comm *comm, int ranks_per_host, double bytes_per_s)
+{
+    int64_t agreed[2] = {ranks_per_host, bytes_per_s < SLOW_BYTES_PER_S ? SLOW_PIECE_BYTES : 0};
+    LG_TRY(lgi_comm_broadcast(comm, 0, agreed, sizeof agreed));
+    atomic_store(&comm->ranks_per_host, (int)agreed[0]);
+    atomic_store(&comm->far_piece_bytes, agreed[1]);
+    return LG_OK;
 }
 
 uint64_t lgi_comm_patience_ns(const lg_comm *comm)

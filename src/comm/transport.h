@@ -79,6 +79,8 @@ struct lg_comm {
     _Atomic(lgi_message *) inbox; /* posted, last one first */
     _Atomic int num_open;         /* posted, not done */
     _Atomic int64_t timeout_ns;
+    _Atomic int ranks_per_host;      /* for the next one */
+    _Atomic int64_t far_piece_bytes; /* of messages to ranks of other hosts; 0: whole */
 
     pthread_mutex_t driver_mutex; /* held during a round of the driver */
     lgi_drive (*drive)(void *user);

@@ -30,6 +30,10 @@ static void check(lg_comm *comm)
         sender_is_late(comm);
         EXPECT(lgi_comm_barrier(comm) == LG_OK);
         lgi_comm_mpi_set_piece_bytes(INT64_C(1) << 30);
+        EXPECT(lgi_comm_set_far_link(comm, 1, rank == 0 ? 1e6 : 1e12) ==
+               LG_OK); /* rank 0's counts */
+        receiver_is_late(comm);
+        sender_is_late(comm);
     }
     lg_comm *again = NULL;
     EXPECT(lg_comm_mpi_create(&again) == LG_NOT_SUPPORTED && again == NULL);

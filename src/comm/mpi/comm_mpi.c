@@ -306,6 +306,14 @@ static bool mpi_told(lg_comm *comm, int rank, lgi_comm_sign *out, uint64_t *hear
 
 /* --- messages ------------------------------------------------------------------------------------------------------------ */
 
+static int64_t piece_bytes_for(lg_comm *comm, int peer)
+{
+    const int64_t far_bytes = atomic_load(&comm->far_piece_bytes);
+    const int ranks_per_host = atomic_load(&comm->ranks_per_host);
+    const bool is_far = far_bytes > 0 && peer / ranks_per_host != comm->rank / ranks_per_host;
+    return is_far && far_bytes < max_piece_bytes ? far_bytes : max_piece_bytes;
+}
+
 static void mpi_start(lg_comm *comm, lgi_message *message)
 {
     mpi_state *state = state_of(comm);
@@ -317,10 +325,11 @@ static void mpi_start(lg_comm *comm, lgi_message *message)
     }
     state->active[state->num_active++] = message;
     know_peer(comm, message->peer);
+    const int64_t piece_bytes = piece_bytes_for(comm, message->peer);
     int64_t begin = 0;
     do {
         const int64_t left = message->num_bytes - begin;
-        const int64_t num_bytes = left < max_piece_bytes ? left : max_piece_bytes;
+        const int64_t num_bytes = left < piece_bytes ? left : piece_bytes;
         const int error = state->mpi->start(
             LGI_MPI_DATA, message->is_send, message->peer, message->channel,
             message->num_bytes > 0 ? (char *)message->data + begin : (char *)&state->in.rank,
