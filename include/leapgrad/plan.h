@@ -60,11 +60,14 @@ typedef struct lg_machine {
     lg_link intra_host;      /* between ranks of one host */
     lg_link inter_host;      /* between hosts */
     lg_reduction reduction;
+    double
+        comm_core_frac; /* 0 to 0.9: part of a rank's cores that bytes between hosts take from its ops while they move, where
+                              the ops have all cores */
 } lg_machine;
 
 /**
  * One rank, one core, no memory limit, no slow-down, 50 GFLOP/s, 10 GB/s, 1 us, 3 us; within a host 1 us and 10 GB/s shared,
- * between hosts 20 us and 125 MB/s; direct reductions.
+ * between hosts 20 us and 125 MB/s; direct reductions; messages take nothing from the cores.
  */
 LG_API lg_machine lg_machine_default(void);
 /** Machine files: JSON, docs/formats/machine.md. What is not allowed is an error that names the place; *out stays then. */

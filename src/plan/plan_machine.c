@@ -24,6 +24,7 @@
 #define MIN_RATE 1.0
 #define MAX_TIME_NS 1e15
 #define MAX_SLOWDOWN 1e3
+#define MAX_COMM_CORE_FRAC 0.9
 
 lg_machine lg_machine_default(void)
 {
@@ -90,6 +91,7 @@ lg_status lgi_machine_check(const lg_machine *machine)
     LG_TRY(check_number("", "fork_overhead_ns", machine->fork_overhead_ns, 0.0, MAX_TIME_NS));
     LG_TRY(check_link("intra_host", &machine->intra_host));
     LG_TRY(check_link("inter_host", &machine->inter_host));
+    LG_TRY(check_number("", "comm_core_frac", machine->comm_core_frac, 0.0, MAX_COMM_CORE_FRAC));
     if (machine->reduction != LG_REDUCTION_DIRECT && machine->reduction != LG_REDUCTION_TWO_LEVEL) {
         LG_FAIL(LG_INVALID_ARG, "reduction is %d; allowed: direct, two-level",
                 (int)machine->reduction);
@@ -225,15 +227,16 @@ static json_t *link_json(const lg_link *link)
 static json_t *machine_json(const lg_machine *machine, const char *comment)
 {
     return json_pack(
-        "{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "format",
-        MACHINE_FORMAT, "version", MACHINE_VERSION, "comment", comment != NULL ? comment : "",
-        "num_ranks", machine->num_ranks, "ranks_per_host", machine->ranks_per_host, "num_cores",
-        machine->num_cores, "memory_bytes", (json_int_t)machine->memory_bytes, "corun_slowdown",
-        machine->corun_slowdown, "flops_per_s", machine->flops_per_s, "bytes_per_s",
-        machine->bytes_per_s, "op_overhead_ns", machine->op_overhead_ns, "fork_overhead_ns",
-        machine->fork_overhead_ns, "intra_host", link_json(&machine->intra_host), "inter_host",
-        link_json(&machine->inter_host), "reduction",
-        machine->reduction == LG_REDUCTION_TWO_LEVEL ? "two-level" : "direct");
+        "{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:s, s:f}",
+        "format", MACHINE_FORMAT, "version", MACHINE_VERSION, "comment",
+        comment != NULL ? comment : "", "num_ranks", machine->num_ranks, "ranks_per_host",
+        machine->ranks_per_host, "num_cores", machine->num_cores, "memory_bytes",
+        (json_int_t)machine->memory_bytes, "corun_slowdown", machine->corun_slowdown, "flops_per_s",
+        machine->flops_per_s, "bytes_per_s", machine->bytes_per_s, "op_overhead_ns",
+        machine->op_overhead_ns, "fork_overhead_ns", machine->fork_overhead_ns, "intra_host",
+        link_json(&machine->intra_host), "inter_host", link_json(&machine->inter_host), "reduction",
+        machine->reduction == LG_REDUCTION_TWO_LEVEL ? "two-level" : "direct", "comm_core_frac",
+        machine->comm_core_frac);
 }
 
 lg_status lg_machine_save(const lg_machine *machine, const char *comment, const char *path)
@@ -318,11 +321,23 @@ static lg_status read_int(const json_t *root, const char *key, int max, int *out
 
 static lg_status read_machine(lg_machine *out, const json_t *root)
 {
-    static const char *const keys[] = {
-        "format",         "version",     "comment",        "num_ranks",
-        "ranks_per_host", "num_cores",   "memory_bytes",   "corun_slowdown",
-        "flops_per_s",    "bytes_per_s", "op_overhead_ns", "fork_overhead_ns",
-        "intra_host",     "inter_host",  "reduction",      NULL};
+    static const char *const keys[] = {"format",
+                                       "version",
+                                       "comment",
+                                       "num_ranks",
+                                       "ranks_per_host",
+                                       "num_cores",
+                                       "memory_bytes",
+                                       "corun_slowdown",
+                                       "flops_per_s",
+                                       "bytes_per_s",
+                                       "op_overhead_ns",
+                                       "fork_overhead_ns",
+                                       "intra_host",
+                                       "inter_host",
+                                       "reduction",
+                                       "comm_core_frac",
+                                       NULL};
     LG_TRY(lgi_json_check_header(root, keys, MACHINE_FORMAT, MACHINE_VERSION));
     if (!json_is_string(json_object_get(root, "comment"))) {
         LG_FAIL(LG_INVALID_ARG, "comment: expected a text");
@@ -339,7 +354,20 @@ static lg_status read_machine(lg_machine *out, const json_t *root)
     LG_TRY(read_link(root, "intra_host", &out->intra_host));
     LG_TRY(read_link(root, "inter_host", &out->inter_host));
     LG_TRY(read_reduction(root, &out->reduction));
+    LG_TRY(read_number(root, "", "comm_core_frac", &out->comm_core_frac));
     return lgi_machine_check(out);
+}
+
+/* What older files do not have. */
+static lg_status add_left_out(json_t *root)
+{
+    if ((json_object_get(root, "reduction") == NULL &&
+         json_object_set_new(root, "reduction", json_string("direct")) != 0) ||
+        (json_object_get(root, "comm_core_frac") == NULL &&
+         json_object_set_new(root, "comm_core_frac", json_real(0.0)) != 0)) {
+        LG_FAIL(LG_OUT_OF_MEMORY, "machine: out of memory");
+    }
+    return LG_OK;
 }
 
 lg_status lg_machine_parse(lg_machine *out, const char *text, size_t num_bytes)
@@ -348,9 +376,8 @@ lg_status lg_machine_parse(lg_machine *out, const char *text, size_t num_bytes)
     lg_machine machine = {0};
     LG_TRY(lgi_json_parse(&root, text, num_bytes));
     lg_status status = LG_OK;
-    if (json_is_object(root) && json_object_get(root, "reduction") == NULL &&
-        json_object_set_new(root, "reduction", json_string("direct")) != 0) { /* may be left out */
-        status = lgi_fail(LG_OUT_OF_MEMORY, "reduction: out of memory");
+    if (json_is_object(root)) {
+        status = add_left_out(root);
     }
     status = status == LG_OK ? read_machine(&machine, root) : status;
     json_decref(root);

@@ -1,7 +1,7 @@
 /*
  * The simulator: runs the plan's lanes on paper. Events are the ends of ops. An op in a compute lane advances at a rate of
- * 1, or 1 / corun_slowdown while other ops keep the rest of its rank's cores busy; ops that meet take what their links
- * need (plan_network.c). Whatever an event brings about is done at once: no list of lanes is ever searched, so the time is
+ * 1, or 1 / corun_slowdown while other ops keep the rest of its rank's cores busy, and while bytes of its rank move between hosts
+ * and ops have all cores, 1 - comm_core_frac of that; ops that meet take what their links need (plan_network.c). Whatever an event brings about is done at once: no list of lanes is ever searched, so the time is
  * about linear in the ops.
  *
  * The run starts with all earlier iterations done. With one rank every iteration takes the same time, since lanes meet
@@ -44,6 +44,7 @@ typedef struct sim_rank {
     int num_ended;   /* lanes that have ended it */
     int num_running; /* compute lanes */
     int busy_cores;
+    int num_flows;  /* between hosts */
     double factor;  /* time that a running op takes for 1 ns of its cost */
     bool is_active; /* it has ops */
 } sim_rank;
@@ -68,7 +69,7 @@ typedef struct simulator {
         events; /* by lane: the end of what it runs; of a group: in the lane of its first op */
     lgi_network network;
     bool has_network;
-    bool has_corun; /* ops can slow each other down */
+    bool has_factors; /* ops can take longer than they cost */
     sim_lane *lanes;
     sim_rank *ranks;
     int *lane_begin; /* by rank: rank_lanes[lane_begin[r] ..) are its lanes */
@@ -76,6 +77,7 @@ typedef struct simulator {
     int *num_waits;     /* by op: arcs that it still waits for */
     int *num_arrived;   /* by group */
     int *flow_of_group; /* by group: the lane of its first op */
+    bool *is_far;       /* by group: it is between hosts */
     int *component;     /* by rank: union-find of ranks that meet */
     int num_active;
     int max_iterations;
@@ -105,12 +107,17 @@ static void join_ranks(simulator *self)
     for (int rank = 0; rank < self->plan->num_ranks; rank++) {
         self->component[rank] = rank;
     }
+    const int ranks_per_host = self->machine->ranks_per_host;
     for (int g = 0; g < self->groups.num_groups; g++) {
         self->flow_of_group[g] = -1;
         for (int i = self->groups.begin[g]; i < self->groups.begin[g + 1]; i++) {
             const int first = self->groups.ops[self->groups.begin[g]];
-            const int a = component_root(self, lg_graph_op(self->graph, first)->rank);
-            const int b = component_root(self, lg_graph_op(self->graph, self->groups.ops[i])->rank);
+            const int first_rank = lg_graph_op(self->graph, first)->rank;
+            const int rank = lg_graph_op(self->graph, self->groups.ops[i])->rank;
+            const int a = component_root(self, first_rank);
+            const int b = component_root(self, rank);
+            self->is_far[g] =
+                self->is_far[g] || first_rank / ranks_per_host != rank / ranks_per_host;
             self->component[a > b ? a : b] = a > b ? b : a;
             self->flow_of_group[g] = self->arcs.lane[first];
         }
@@ -130,6 +137,7 @@ static lg_status allocate(simulator *self)
     LG_TRY(lgi_calloc(&self->num_waits, (size_t)self->plan->num_ops, sizeof(int)));
     LG_TRY(lgi_calloc(&self->num_arrived, num_groups, sizeof(int)));
     LG_TRY(lgi_calloc(&self->flow_of_group, num_groups, sizeof(int)));
+    LG_TRY(lgi_calloc(&self->is_far, num_groups, sizeof(bool)));
     LG_TRY(lgi_calloc(&self->component, num_ranks, sizeof(int)));
     LG_TRY(lgi_calloc(&self->logs, num_iterations, sizeof *self->logs));
     LG_TRY(lgi_calloc(&self->rank_end_ns, num_iterations * num_ranks, sizeof(double)));
@@ -148,7 +156,7 @@ static lg_status sim_init(simulator *self)
         LG_TRY(lgi_network_init(&self->network, self->machine, &self->groups, self->graph,
                                 &self->events, plan->num_lanes, self->flow_of_group));
     }
-    self->has_corun = self->machine->corun_slowdown > 1.0;
+    self->has_factors = self->machine->corun_slowdown > 1.0 || self->machine->comm_core_frac > 0.0;
     if (plan->num_ops > 0) {
         memcpy(self->num_waits, self->arcs.num_in, (size_t)plan->num_ops * sizeof(int));
     }
@@ -197,6 +205,7 @@ static void sim_deinit(simulator *self)
     lgi_free(self->num_waits);
     lgi_free(self->num_arrived);
     lgi_free(self->flow_of_group);
+    lgi_free(self->is_far);
     lgi_free(self->component);
     lgi_free(self->logs);
     lgi_free(self->rank_end_ns);
@@ -232,13 +241,15 @@ static void log_start(simulator *self, int rank, int op)
     self->num_waits[op] = self->arcs.num_in[op]; /* for the next iteration */
 }
 
-/* A compute lane of the rank has started or ended an op. */
+/* A compute lane of the rank has started or ended an op, or bytes begin or end to flow. */
 static void update_factor(simulator *self, int rank)
 {
     sim_rank *const r = &self->ranks[rank];
-    const double factor = r->num_running > 1 && r->busy_cores >= self->machine->num_cores
-                              ? self->machine->corun_slowdown
-                              : 1.0;
+    const bool has_all_cores = r->busy_cores >= self->machine->num_cores;
+    double factor = r->num_running > 1 && has_all_cores ? self->machine->corun_slowdown : 1.0;
+    if (r->num_flows > 0 && has_all_cores) {
+        factor /= 1.0 - self->machine->comm_core_frac;
+    }
     if (factor == r->factor) {
         return;
     }
@@ -271,7 +282,7 @@ static void start_alone(simulator *self, int lane, int op)
     lgi_events_set(&self->events, lane, self->now_ns + s->remaining_ns * r->factor);
     r->busy_cores += info->num_cores;
     r->num_running++;
-    if (self->has_corun) {
+    if (self->has_factors) {
         update_factor(self, info->rank);
     }
 }
@@ -429,7 +440,7 @@ static void end_alone(simulator *self, int lane)
         r->busy_cores -= info->num_cores;
         r->num_running--;
         self->lanes[lane].state = LANE_WAITING;
-        if (self->has_corun) {
+        if (self->has_factors) {
             update_factor(self, info->rank);
         }
     }
@@ -444,6 +455,19 @@ static void end_group(simulator *self, int group)
     }
 }
 
+/* The bytes of a group begin or end to flow. */
+static void count_flow(simulator *self, int group, int change)
+{
+    if (!self->has_factors || !self->is_far[group]) {
+        return;
+    }
+    for (int i = self->groups.begin[group]; i < self->groups.begin[group + 1]; i++) {
+        const int rank = lg_graph_op(self->graph, self->groups.ops[i])->rank;
+        self->ranks[rank].num_flows += change;
+        update_factor(self, rank);
+    }
+}
+
 /* What the lane runs has ended, or its message begins to flow. */
 static void handle_event(simulator *self, int lane)
 {
@@ -454,10 +478,13 @@ static void handle_event(simulator *self, int lane)
         end_alone(self, lane);
     } else if (!s->is_in_latency) {
         lgi_network_end(&self->network, lane, self->now_ns);
+        count_flow(self, group, -1);
         end_group(self, group);
     } else {
         s->is_in_latency = false;
-        if (!lgi_network_start(&self->network, lane, group, self->now_ns)) {
+        if (lgi_network_start(&self->network, lane, group, self->now_ns)) {
+            count_flow(self, group, 1);
+        } else {
             end_group(self, group);
         }
     }
@@ -557,6 +584,10 @@ lg_status lg_plan_simulate(lg_timeline *out, const lg_plan *plan, const lg_graph
     if (!(machine->corun_slowdown >= 1.0) || !isfinite(machine->corun_slowdown)) {
         LG_FAIL(LG_INVALID_ARG, "machine: corun_slowdown is %g; allowed: 1 or more",
                 machine->corun_slowdown);
+    }
+    if (!(machine->comm_core_frac >= 0.0 && machine->comm_core_frac < 1.0)) {
+        LG_FAIL(LG_INVALID_ARG, "machine: comm_core_frac is %g; allowed: 0 or more, less than 1",
+                machine->comm_core_frac);
     }
     lg_status status = LG_OK;
     simulator self = {.plan = plan,

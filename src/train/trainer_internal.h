@@ -114,11 +114,11 @@ LG_NODISCARD lg_status lgi_trainer_prepare(lg_trainer *trainer, lg_graph_mode mo
 void lgi_prepared_destroy(struct prepared *prepared);
 
 /*
- * trainer_profile.c: times each op of the training graph with each width, on a device of its own. *out_slowdown: how much
- * longer ops of one thread take while all other cores are busy, at least 1.
+ * trainer_profile.c: times each op of the training graph with each width, on a device of its own. Of the machine it sets what ops
+ * lose to others: corun_slowdown and comm_core_frac.
  */
 LG_NODISCARD lg_status lgi_trainer_profile(lg_trainer *trainer, const lg_graph_opts *opts,
-                                           lg_costs *costs, double *out_slowdown);
+                                           lg_costs *costs, lg_machine *machine);
 
 /* trainer_ranks.c */
 

@@ -88,8 +88,7 @@ static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
         }
         lg_graph_opts opts;
         choose_graph_opts(trainer, prepared->mode, prepared->num_samples, &opts);
-        return lgi_trainer_profile(trainer, &opts, prepared->costs,
-                                   &trainer->machine.corun_slowdown);
+        return lgi_trainer_profile(trainer, &opts, prepared->costs, &trainer->machine);
     }
     if (prepared->mode == LG_GRAPH_TRAIN && !is_main) {
         scale_costs(prepared->costs, prepared, trainer->main);

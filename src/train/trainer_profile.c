@@ -1,12 +1,14 @@
 /*
  * Measured costs: the training graph runs a few steps in the textbook order on one lane, once for each width, and each op's
- * best time counts. Then it runs on as many lanes as there are cores, which tells how much longer ops take while the other
- * cores are busy (they share caches and memory). All on a device and an arena of its own, so the trainer's weights and its
+ * median time counts: what is predicted is the median of steps, and the sum of best times is less than any step takes. Then it runs on as many lanes as there are cores, which tells how much longer ops take while the other
+ * cores are busy (they share caches and memory), and again while bytes move between hosts, which takes part of the cores too. All on a device and an arena of its own, so the trainer's weights and its
  * memory count do not notice.
  *
  * Over several ranks each runs its part by itself, as a rehearsal without messages; all at once, as they will, or one after the
  * other where they have a core in common.
  */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,13 +17,20 @@
 #include "comm/collectives.h"
 #include "train/trainer_internal.h"
 
-#define MIN_RUNS 3
+#define MIN_RUNS 4
 #define MAX_RUNS 20
 /* After MIN_RUNS, runs go on only until this much time went by for a width. */
 #define TIME_BUDGET_NS 300e6
 
 /* Beyond this many lanes the search for a plan to measure with would take longer than what it is for. */
 #define MAX_CORUN_LANES 16
+/* Messages that move while steps run, and how many at most: of 25 Gbit/s for a second. */
+#define TRAFFIC_BYTES (1 << 20)
+#define MAX_TRAFFIC_MESSAGES 4096
+/* They take so many times as long as a step does alone, so that they outlast the steps that they slow down. */
+#define TRAFFIC_STEPS 1.5
+#define NUM_TRAFFIC_RUNS 3
+#define MAX_TRAFFIC_FRAC 0.6
 /* An op counts as run beside others if they were busy for this part of its time. */
 #define MIN_OVERLAP_FRAC 0.9
 
@@ -35,6 +44,7 @@ struct profile {
     int num_tensors;
     int num_turns; /* of ranks on one host */
     lgi_trace trace;
+    float *run_ns; /* by own op in graph order and run after the first, MAX_RUNS of each */
 };
 
 /* Random numbers where the model reads real ones; for ids and targets zeros, which are always in range. */
@@ -59,34 +69,47 @@ static lg_status make_batch(struct profile *p, int64_t num_samples)
     return LG_OK;
 }
 
-/* What is done with the trace of each step but the first, which pays for page faults. */
-typedef void (*trace_fn)(struct profile *p, const lg_plan *plan, int run, void *user);
-
-static lg_status run_steps(struct profile *p, lgi_program *program, trace_fn look_at, void *user)
+static lg_status run_step(struct profile *p, lgi_program *program, double *out_ns)
 {
-    const lg_graph_opts *opts = lg_graph_options(p->lowered->graph);
-    double elapsed_ns = 0.0;
     lg_optim_opts optim = p->trainer->opts.optim;
     optim.lr *= 1e-6; /* the weights should stay ordinary numbers */
+    lgi_step_input input;
+    memset(&input, 0, sizeof input);
+    input.step.number = program->next_step;
+    input.step.loss_scale = 1.0 / (double)lg_graph_options(p->lowered->graph)->num_samples;
+    input.step.inputs = (const void *const *)p->tensors;
+    input.optim = &optim;
+    input.num_steps = p->trainer->opts.num_steps;
+    LG_TRY(lgi_executor_step(p->executor, program, &input, &p->trace));
+    *out_ns = (double)(p->trace.finish_ns - p->trace.begin_ns);
+    return LG_OK;
+}
+
+/* What is done with the trace of each step but the first, which pays for page faults. */
+typedef struct trace_reader {
+    void (*look_at)(struct profile *p, const lg_plan *plan, int run, void *user);
+    void *user;
+} trace_reader;
+
+static lg_status read_traces(struct profile *p, lgi_program *program, void *user)
+{
+    const trace_reader *reader = user;
+    double elapsed_ns = 0.0;
     for (int run = 0; run < MAX_RUNS && (run < MIN_RUNS || elapsed_ns < TIME_BUDGET_NS); run++) {
-        lgi_step_input input;
-        memset(&input, 0, sizeof input);
-        input.step.number = program->next_step;
-        input.step.loss_scale = 1.0 / (double)opts->num_samples;
-        input.step.inputs = (const void *const *)p->tensors;
-        input.optim = &optim;
-        input.num_steps = p->trainer->opts.num_steps;
-        LG_TRY(lgi_executor_step(p->executor, program, &input, &p->trace));
-        elapsed_ns += (double)(p->trace.finish_ns - p->trace.begin_ns);
+        double ns = 0.0;
+        LG_TRY(run_step(p, program, &ns));
+        elapsed_ns += ns;
         if (run > 0) {
-            look_at(p, program->plan, run, user);
+            reader->look_at(p, program->plan, run, reader->user);
         }
     }
     return LG_OK;
 }
 
-/* Runs some steps of a plan on memory of its own. */
-static lg_status run_plan(struct profile *p, const lg_plan *plan, trace_fn look_at, void *user)
+/* Runs steps of a plan on memory of its own. */
+typedef lg_status (*steps_fn)(struct profile *p, lgi_program *program, void *user);
+
+static lg_status run_plan(struct profile *p, const lg_plan *plan, steps_fn steps, void *user)
 {
     lg_status status = LG_OK;
     lgi_program *program = NULL;
@@ -95,7 +118,7 @@ static lg_status run_plan(struct profile *p, const lg_plan *plan, trace_fn look_
     LG_TRY_GOTO(lgi_program_create_rehearsal(&program, p->lowered, plan, arena));
     lgi_program_seek(program, 0);
     LG_TRY_GOTO(lgi_init_weights(p->device, p->lowered->model, program, 1));
-    LG_TRY_GOTO(run_steps(p, program, look_at, user));
+    LG_TRY_GOTO(steps(p, program, user));
 out:
     lgi_program_destroy(program);
     if (arena != NULL) {
@@ -106,17 +129,41 @@ out:
 
 /* --- costs by width ---------------------------------------------------------------------------------------------------- */
 
-static void keep_best(struct profile *p, const lg_plan *plan, int run, void *user)
+static bool is_own_op(const struct profile *p, int op)
 {
-    const int width_idx = *(const int *)user;
+    return lg_graph_op(p->lowered->graph, op)->rank == p->lowered->rank;
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+    const float x = *(const float *)a;
+    const float y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void keep_times(struct profile *p, const lg_plan *plan, int run, void *user)
+{
+    int *const num_runs = user;
+    int own = 0;
     (void)plan;
     for (int op = 0; op < lg_graph_num_ops(p->lowered->graph); op++) {
-        if (lg_graph_op(p->lowered->graph, op)->rank != p->lowered->rank) {
-            continue;
+        if (is_own_op(p, op)) {
+            p->run_ns[(size_t)own++ * MAX_RUNS + (size_t)(run - 1)] =
+                (float)(p->trace.end_ns[op] - p->trace.start_ns[op]);
         }
-        const double ns = (double)(p->trace.end_ns[op] - p->trace.start_ns[op]);
-        if (run == 1 || ns < lg_costs_op_ns(p->costs, op, width_idx)) {
-            lg_costs_set_op_ns(p->costs, op, width_idx, ns);
+    }
+    *num_runs = run;
+}
+
+/* The median, the lower one of two. */
+static void set_costs(struct profile *p, int width_idx, int num_runs)
+{
+    int own = 0;
+    for (int op = 0; num_runs > 0 && op < lg_graph_num_ops(p->lowered->graph); op++) {
+        if (is_own_op(p, op)) {
+            float *const runs = p->run_ns + (size_t)own++ * MAX_RUNS;
+            qsort(runs, (size_t)num_runs, sizeof *runs, compare_floats);
+            lg_costs_set_op_ns(p->costs, op, width_idx, (double)runs[(num_runs - 1) / 2]);
         }
     }
 }
@@ -134,13 +181,13 @@ static lg_status make_plan(struct profile *p, const char *strategy, const lg_str
 }
 
 /* Ranks that have a core in common measure one after the other. */
-static lg_status run_in_turn(struct profile *p, const lg_plan *plan, trace_fn look_at, void *user)
+static lg_status run_in_turn(struct profile *p, const lg_plan *plan, trace_reader reader)
 {
     const lg_comm *comm = p->trainer->comm;
     lg_status status = LG_OK;
     for (int turn = 0; turn < p->num_turns; turn++) {
         if (comm == NULL || turn == lg_comm_host_rank(comm) % p->num_turns) {
-            LG_TRY(run_plan(p, plan, look_at, user));
+            LG_TRY(run_plan(p, plan, read_traces, &reader));
         }
         if (comm != NULL) {
             LG_TRY(lgi_comm_barrier(p->trainer->comm));
@@ -157,9 +204,12 @@ static lg_status profile_width(struct profile *p, int width_idx)
     opts.num_lanes = 1;
     opts.threads_per_lane = lg_graph_options(graph)->widths[width_idx];
     LG_TRY(make_plan(p, "in-order", &opts, &plan));
-    const lg_status status = run_in_turn(p, plan, keep_best, &width_idx);
+    int num_runs = 0;
+    const lg_status status = run_in_turn(p, plan, (trace_reader){keep_times, &num_runs});
     lg_plan_destroy(plan);
-    return status;
+    LG_TRY(status);
+    set_costs(p, width_idx, num_runs);
+    return LG_OK;
 }
 
 /* --- running beside others ------------------------------------------------------------------------------------------------ */
@@ -233,13 +283,118 @@ static lg_status profile_corun(struct profile *p, double *out_slowdown)
         return LG_OK;
     }
     LG_TRY(make_plan(p, "out-of-order", &opts, &plan));
-    const lg_status status = run_in_turn(p, plan, add_corun, &corun);
+    const lg_status status = run_in_turn(p, plan, (trace_reader){add_corun, &corun});
     lg_plan_destroy(plan);
     LG_TRY(status);
     if (corun.alone_ns > 0.0 && corun.beside_ns > corun.alone_ns) {
         *out_slowdown = corun.beside_ns / corun.alone_ns;
     }
     return lgi_trainer_share_number(p->trainer, out_slowdown);
+}
+
+/* --- running beside messages ---------------------------------------------------------------------------------------------- */
+
+/* Between this rank and one of another host, both ways at once, for as long as a step takes and longer. */
+struct traffic {
+    int peer; /* -1: none */
+    int num_messages;
+    lgi_message *messages; /* sends, then receives */
+    char *data;            /* sent; then received, all to one place */
+};
+
+static void post_traffic(struct profile *p, struct traffic *traffic)
+{
+    for (int i = 0; i < 2 * traffic->num_messages; i++) {
+        const bool is_send = i < traffic->num_messages;
+        lgi_message *const message = &traffic->messages[i];
+        memset(message, 0, sizeof *message);
+        message->is_send = is_send;
+        message->peer = traffic->peer;
+        message->channel = LGI_CHANNEL_HOST;
+        message->data = traffic->data + (is_send ? 0 : TRAFFIC_BYTES);
+        message->num_bytes = TRAFFIC_BYTES;
+        lgi_comm_post(p->trainer->comm, message);
+    }
+}
+
+static lg_status await_traffic(struct profile *p, struct traffic *traffic)
+{
+    lg_status status = LG_OK;
+    for (int i = 0; i < 2 * traffic->num_messages; i++) {
+        LG_KEEP_FIRST(lgi_comm_wait(p->trainer->comm, &traffic->messages[i]));
+    }
+    return status;
+}
+
+static lg_status init_traffic(struct profile *p, struct traffic *traffic, double step_ns)
+{
+    const lg_trainer *const trainer = p->trainer;
+    const double bytes = TRAFFIC_STEPS * step_ns * 1e-9 * trainer->machine.inter_host.bytes_per_s;
+    const int half = trainer->num_ranks / 2;
+    const int peer = trainer->rank < half ? trainer->rank + half : trainer->rank - half;
+    traffic->peer = trainer->rank < 2 * half ? peer : -1;
+    if (traffic->peer < 0) {
+        return LG_OK;
+    }
+    traffic->num_messages = 1 + (int)fmin(bytes / TRAFFIC_BYTES, MAX_TRAFFIC_MESSAGES - 1);
+    LG_TRY(lgi_calloc(&traffic->data, 2, TRAFFIC_BYTES));
+    return lgi_calloc(&traffic->messages, 2 * (size_t)traffic->num_messages,
+                      sizeof *traffic->messages);
+}
+
+/* Steps without and with traffic, in turn; *user: the part of their time that the traffic takes. */
+static lg_status compare_traffic(struct profile *p, lgi_program *program, void *user)
+{
+    double *const out_frac = user;
+    double best_ns[2] = {INFINITY, INFINITY};
+    struct traffic traffic = {.peer = -1};
+    lg_status status = LG_OK;
+    double step_ns = 0.0;
+    for (int run = 0; run < 2; run++) { /* the first one pays for page faults */
+        LG_TRY(run_step(p, program, &step_ns));
+    }
+    LG_TRY(lgi_trainer_share_number(p->trainer, &step_ns)); /* all move as many bytes */
+    LG_TRY_GOTO(init_traffic(p, &traffic, step_ns));
+    for (int run = 0; run < 2 * NUM_TRAFFIC_RUNS; run++) {
+        double ns = 0.0;
+        LG_TRY_GOTO(lgi_comm_barrier(p->trainer->comm));
+        if (run % 2 == 1) {
+            post_traffic(p, &traffic);
+        }
+        LG_KEEP_FIRST(run_step(p, program, &ns));
+        if (run % 2 == 1) {
+            LG_KEEP_FIRST(await_traffic(p, &traffic)); /* before its memory goes */
+        }
+        LG_TRY_GOTO(status);
+        best_ns[run % 2] = fmin(best_ns[run % 2], ns);
+    }
+    *out_frac = fmin(fmax(0.0, 1.0 - best_ns[0] / best_ns[1]), MAX_TRAFFIC_FRAC);
+out:
+    lgi_free(traffic.messages);
+    lgi_free(traffic.data);
+    return status;
+}
+
+/* Where ranks 0 and half of their number are on different hosts, and no two ranks share a core. */
+static lg_status profile_comm(struct profile *p, double *out_frac)
+{
+    const lg_graph *graph = p->lowered->graph;
+    const lg_trainer *const trainer = p->trainer;
+    lg_plan *plan = NULL;
+    lg_strategy_opts opts = lg_strategy_opts_default();
+    *out_frac = 0.0;
+    if (trainer->comm == NULL || trainer->num_ranks / 2 < trainer->machine.ranks_per_host ||
+        p->num_turns > 1) {
+        return LG_OK;
+    }
+    opts.num_lanes = 1;
+    opts.threads_per_lane =
+        lg_graph_options(graph)->widths[lg_graph_options(graph)->num_widths - 1];
+    LG_TRY(make_plan(p, "in-order", &opts, &plan));
+    const lg_status status = run_plan(p, plan, compare_traffic, out_frac);
+    lg_plan_destroy(plan);
+    LG_TRY(status);
+    return lgi_trainer_share_number(p->trainer, out_frac);
 }
 
 /* One turn where ranks have cores of their own, everywhere. */
@@ -262,7 +417,7 @@ static lg_status count_turns(struct profile *p)
     return status;
 }
 
-static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, double *out_slowdown)
+static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, lg_machine *machine)
 {
     lg_trainer *trainer = p->trainer;
     LG_TRY(trainer->device->ops->open(&p->device, trainer->num_device_cores));
@@ -272,24 +427,30 @@ static lg_status profile_all(struct profile *p, const lg_graph_opts *opts, doubl
     LG_TRY(lgi_executor_create(&p->executor, trainer->hardware, p->device, NULL));
     LG_TRY(lgi_calloc(&p->trace.start_ns, num_ops, sizeof(uint64_t)));
     LG_TRY(lgi_calloc(&p->trace.end_ns, num_ops, sizeof(uint64_t)));
+    size_t num_own_ops = 0;
+    for (int op = 0; op < (int)num_ops; op++) {
+        num_own_ops += is_own_op(p, op) ? 1 : 0;
+    }
+    LG_TRY(lgi_calloc(&p->run_ns, num_own_ops * MAX_RUNS, sizeof *p->run_ns));
     LG_TRY(make_batch(p, opts->num_samples));
     LG_TRY(count_turns(p));
     for (int w = 0; w < opts->num_widths; w++) {
         LG_TRY(profile_width(p, w));
     }
     LG_TRY(lgi_trainer_share_costs(trainer, p->costs, p->lowered->graph, true));
-    return profile_corun(p, out_slowdown);
+    LG_TRY(profile_corun(p, &machine->corun_slowdown));
+    return profile_comm(p, &machine->comm_core_frac);
 }
 
 lg_status lgi_trainer_profile(lg_trainer *trainer, const lg_graph_opts *opts, lg_costs *costs,
-                              double *out_slowdown)
+                              lg_machine *machine)
 {
-    *out_slowdown = 1.0;
+    machine->corun_slowdown = 1.0;
     struct profile profile;
     memset(&profile, 0, sizeof profile);
     profile.trainer = trainer;
     profile.costs = costs;
-    const lg_status status = profile_all(&profile, opts, out_slowdown);
+    const lg_status status = profile_all(&profile, opts, machine);
     lgi_executor_destroy(profile.executor);
     lgi_lowered_destroy(profile.lowered);
     if (profile.device != NULL) {
@@ -301,5 +462,6 @@ lg_status lgi_trainer_profile(lg_trainer *trainer, const lg_graph_opts *opts, lg
     lgi_free(profile.tensors);
     lgi_free(profile.trace.start_ns);
     lgi_free(profile.trace.end_ns);
+    lgi_free(profile.run_ns);
     return status;
 }

@@ -158,6 +158,7 @@ static lg_status agree_on_hosts(lg_trainer *trainer)
         machine->intra_host = trainer->opts.machine->intra_host;
         machine->inter_host = trainer->opts.machine->inter_host;
         machine->reduction = trainer->opts.machine->reduction;
+        machine->comm_core_frac = trainer->opts.machine->comm_core_frac;
         trainer->has_given_links = true;
         return LG_OK;
     }
@@ -208,7 +209,9 @@ lg_status lgi_trainer_join(lg_trainer *trainer)
     lgi_free(text);
     LG_TRY(status);
     LG_TRY(agree_on_cores(trainer));
-    return agree_on_hosts(trainer);
+    LG_TRY(agree_on_hosts(trainer));
+    return lgi_comm_set_far_link(trainer->comm, trainer->machine.ranks_per_host,
+                                 trainer->machine.inter_host.bytes_per_s);
 }
 
 const lg_parallel *lgi_trainer_parallel(const lg_trainer *trainer)

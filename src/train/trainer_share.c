@@ -219,5 +219,6 @@ lg_status lgi_trainer_measure_links(lg_trainer *trainer)
     LG_TRY(lgi_comm_measure_links(trainer->comm, LINK_MESSAGE_BYTES, &intra_host, &inter_host));
     set_link(&trainer->machine.intra_host, &intra_host);
     set_link(&trainer->machine.inter_host, &inter_host);
-    return LG_OK;
+    return lgi_comm_set_far_link(trainer->comm, trainer->machine.ranks_per_host,
+                                 trainer->machine.inter_host.bytes_per_s);
 }

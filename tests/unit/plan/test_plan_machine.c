@@ -23,6 +23,8 @@ static void a_machine_is_read_as_written(void **state)
     assert_true(machine.intra_host.bytes_per_s == 6e9 && !machine.intra_host.is_shared);
     assert_true(machine.inter_host.latency_ns == 7.0 && machine.inter_host.is_shared);
     assert_int_equal(machine.reduction, LG_REDUCTION_DIRECT); /* if it is left out */
+    assert_true(machine.comm_core_frac == 0.0);
+    machine.comm_core_frac = 0.25;
     machine.reduction = LG_REDUCTION_TWO_LEVEL;
     char path[64];
     (void)snprintf(path, sizeof path, "machine-%d.json", (int)getpid());
@@ -36,7 +38,7 @@ static void a_machine_is_read_as_written(void **state)
         machine.flops_per_s == again.flops_per_s && machine.bytes_per_s == again.bytes_per_s &&
         machine.op_overhead_ns == again.op_overhead_ns &&
         machine.fork_overhead_ns == again.fork_overhead_ns &&
-        machine.reduction == again.reduction &&
+        machine.reduction == again.reduction && machine.comm_core_frac == again.comm_core_frac &&
         machine.intra_host.latency_ns == again.intra_host.latency_ns &&
         machine.intra_host.bytes_per_s == again.intra_host.bytes_per_s &&
         machine.intra_host.is_shared == again.intra_host.is_shared &&
@@ -128,6 +130,8 @@ static void bad_files_are_refused_with_the_place(void **state)
                    "ranks_per_host is 5; allowed: 1 to num_ranks, 4");
     assert_refused("\"memory_bytes\": 1000", "\"memory_bytes\": -1", "'memory_bytes'");
     assert_refused("1.5", "0.5", "corun_slowdown is 0.5; allowed: 1 to");
+    assert_refused("1.5,", "1.5, \"comm_core_frac\": 0.95,",
+                   "comm_core_frac is 0.95; allowed: 0 to 0.9");
     assert_refused("\"flops_per_s\": 1e9", "\"flops_per_s\": 0", "flops_per_s is 0");
     assert_refused("\"comment\": \"c\"", "\"comment\": 3", "comment: expected a text");
     assert_refused("leapgrad-machine", "leapgrad-plan", "format: expected \"leapgrad-machine\"");

@@ -1,6 +1,8 @@
 /* Data-parallel strategies alone and with every pipeline strategy: proved for any numbers, and in the order they promise. */
 #include "pipeline_fixture.h"
 
+#include <math.h>
+
 #include "base/random.h"
 #include "leapgrad/models.h"
 
@@ -238,6 +240,30 @@ static void reverse_first_k_runs_the_first_weight_gradients_last_and_in_order(vo
     parallel_deinit(&c);
 }
 
+static void bytes_between_hosts_take_their_part_of_the_cores(void **state)
+{
+    (void)state;
+    parallel_case c;
+    lg_plan *plan = NULL;
+    rows_init(&c, 8, 100.0, 50.0); /* 8 reductions beside compute, the last one after it */
+    const double alone = rows_step_ns(&c, "wfbp", 0, &plan);
+    assert_true(fabs(alone - 2450.0) < 1.0);
+    c.machine.comm_core_frac = 0.5; /* in the 50 ns of a reduction compute goes on by 25 */
+    assert_true(fabs(step_ns(&c, plan) - (alone + 8 * 25.0)) < 1.0);
+    c.machine.num_cores = 2; /* one is free */
+    assert_true(fabs(step_ns(&c, plan) - alone) < 1.0);
+    c.machine.num_cores = 1;
+    c.machine.ranks_per_host = 2; /* no bytes between hosts */
+    c.machine.intra_host = c.machine.inter_host;
+    assert_true(fabs(step_ns(&c, plan) - alone) < 1.0);
+    lg_timeline timeline;
+    c.machine.comm_core_frac = 1.0;
+    assert_fails(LG_INVALID_ARG, "comm_core_frac is 1; allowed: 0 or more, less than 1",
+                 lg_plan_simulate(&timeline, plan, c.graph, &c.machine, c.costs));
+    lg_plan_destroy(plan);
+    parallel_deinit(&c);
+}
+
 static void budgets_limit_the_search_for_k(void **state)
 {
     (void)state;
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(all_combinations_are_proved_for_random_numbers),
         cmocka_unit_test(each_half_gains_on_the_one_before),
         cmocka_unit_test(reverse_first_k_runs_the_first_weight_gradients_last_and_in_order),
+        cmocka_unit_test(bytes_between_hosts_take_their_part_of_the_cores),
         cmocka_unit_test(budgets_limit_the_search_for_k),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
