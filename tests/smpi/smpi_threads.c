@@ -280,6 +280,15 @@ int __wrap_pthread_once(pthread_once_t *once, void (*run)(void))
     return 0;
 }
 
+int __wrap_pthread_setschedparam(pthread_t named, int policy, const struct sched_param *param);
+int __wrap_pthread_setschedparam(pthread_t named, int policy, const struct sched_param *param)
+{
+    (void)named;
+    (void)policy;
+    (void)param;
+    return EPERM; /* the thread is all of the simulation */
+}
+
 int __wrap_pthread_setname_np(pthread_t named, const char *name);
 int __wrap_pthread_setname_np(pthread_t named, const char *name)
 {
