@@ -154,6 +154,13 @@ static inline lg_graph_mode lgb_mode(uint64_t seed)
     return what == 0 ? LG_GRAPH_EVAL : what == 1 ? LG_GRAPH_PREDICT : LG_GRAPH_TRAIN;
 }
 
+/* Layers share messages in half of the graphs; decided apart from the rest, too. */
+static inline int64_t lgb_share_bytes(uint64_t seed)
+{
+    uint64_t state = lgb_seed(seed + 27182);
+    return lgb_below(&state, 2) == 0 ? 0 : (int64_t)1 << lgb_below(&state, 14);
+}
+
 /* D x P ranks with V stages, M micro-batches that may be ragged, on a machine of random hosts. */
 static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool is_even)
 {
@@ -173,6 +180,7 @@ static inline lg_status lgb_cluster_init(lgb_cluster *out, uint64_t seed, bool i
     parallel.stage_of_layer = stages;
     parallel.rank_of_stage = rank_of_stage;
     parallel.chunk_bytes = lgb_below(&state, 3) == 0 ? 128 : 0;
+    parallel.share_bytes = lgb_share_bytes(seed);
     lg_graph_opts opts = lg_graph_opts_default();
     opts.num_micro_batches = 1 + lgb_below(&state, 4);
     opts.num_samples = (int64_t)opts.num_micro_batches * parallel.num_replicas +

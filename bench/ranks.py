@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from ranks_report import CHUNK, judge, summarize, write_case
+from ranks_report import CHUNK, SHARE, judge, summarize, write_case
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NETNS = os.environ.get("LEAPGRAD_NETNS", "lgbench")
@@ -33,8 +33,8 @@ SAMPLES = 4  # of a micro-batch of the pipelines
 PIPELINE_PLANS = ["gpipe", "1f1b", "fast-forward", "modulo:g=1", "modulo:g=2", "modulo:g=3", "zb-h1", "zb-v", "auto", "auto:v",
                   "auto:g=2"]
 PIPELINE_TORCH = ["gpipe", "1f1b", "interleaved", "interleaved:stages=3", "interleaved-zb", "interleaved-zb:stages=3", "zb-v"]
-REPLICA_PLANS = ["barrier", "wfbp", "wfbp" + CHUNK, "priority", "priority" + CHUNK, "reverse-first-k", "reverse-first-k" + CHUNK,
-                 "reverse-first-k" + CHUNK + ":statistics"]
+REPLICA_PLANS = ["barrier", "wfbp", "wfbp" + CHUNK, "wfbp" + SHARE, "priority", "priority" + CHUNK, "priority" + SHARE, "reverse-first-k",
+                 "reverse-first-k" + CHUNK, "reverse-first-k" + SHARE, "reverse-first-k" + CHUNK + ":statistics"]
 REPLICA_TORCH = ["ddp", "ddp:buffers=0", "ddp:buffers=0:bucket=1"]
 CURVE_PLANS = ["wfbp" + CHUNK, "priority" + CHUNK, *(f"reverse-first-k{CHUNK}:k={k}" for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)),
                "reverse-first-k" + CHUNK]

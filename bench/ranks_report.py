@@ -8,6 +8,8 @@ LOSS_TOLERANCE = 1e-3
 PREDICTION_TOLERANCE = 0.10
 # Chunks of replicas' gradients, where they are cut.
 CHUNK = ":chunk=131072"
+# Messages of neighbouring small layers, where they share them.
+SHARE = ":share=65536"
 
 
 def median(rows, key):

@@ -6,7 +6,7 @@
  *
  * Usage: step_ranks MODEL plans=PLAN,PLAN,... [key=value ...]
  *   PLAN: a strategy, then options: modulo:g=2 (blocks of a stage), interleaved:stages=2 (of a rank), auto:v (stages in a V),
- *         fast-forward:push, reverse-first-k:k=5, priority:chunk=65536 (bytes), any:statistics
+ *         fast-forward:push, reverse-first-k:k=5, priority:chunk=65536 (bytes), priority:share=65536 (bytes; by-links), any:statistics
  *   keys: pipeline, replicas, batch (over all replicas), micro_batches (of each), steps, warmup, device, rule (sgd, adamw), lr
  *         (in millionths), costs (measure, estimate), skip (step, layer), timeout (seconds), weights (a file: the initial weights are written
  *         there, nothing is trained), and those of bench_model_set()
@@ -54,6 +54,7 @@ typedef struct plan_spec {
     bool has_statistics;
     int num_reversed;
     int64_t chunk_bytes;
+    int64_t share_bytes;
 } plan_spec;
 
 /* A rank: a thread, or this process. */
@@ -219,6 +220,10 @@ static plan_spec parse_plan(const char *text)
             spec.num_reversed = (int)number;
         } else if (strncmp(word, "chunk=", 6) == 0) {
             spec.chunk_bytes = number;
+        } else if (strcmp(word, "share=by-links") == 0) {
+            spec.share_bytes = LG_SHARE_BY_LINKS;
+        } else if (strncmp(word, "share=", 6) == 0) {
+            spec.share_bytes = number;
         } else {
             die(EXIT_USAGE, "a plan has no option ", word);
         }
@@ -371,12 +376,18 @@ static lg_status print_simulated(const lg_trainer *trainer)
         sent_bytes += ranks[r].sent_bytes;
     }
     free(ranks);
+    int num_reductions = 0;
+    for (int op = 0; op < lg_graph_num_ops(graph); op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        num_reductions += info->kind == LG_OP_ALL_REDUCE && info->rank == 0 ? 1 : 0;
+    }
     const lg_link *const link =
         machine.ranks_per_host < machine.num_ranks ? &machine.inter_host : &machine.intra_host;
     (void)printf(", \"predicted_bubble_frac\": %.4f, \"predicted_exposed_ms\": %.4f, "
-                 "\"sent_bytes\": %lld, \"link_latency_us\": %.2f, \"link_mbyte_per_s\": %.2f",
-                 bubble_frac, exposed_ns * 1e-6, (long long)sent_bytes, link->latency_ns * 1e-3,
-                 link->bytes_per_s * 1e-6);
+                 "\"sent_bytes\": %lld, \"reductions\": %d, \"link_latency_us\": %.2f, "
+                 "\"link_mbyte_per_s\": %.2f",
+                 bubble_frac, exposed_ns * 1e-6, (long long)sent_bytes, num_reductions,
+                 link->latency_ns * 1e-3, link->bytes_per_s * 1e-6);
     return status;
 }
 
@@ -441,7 +452,8 @@ static lg_status run_plan(rank_run *run, const char *plan, const lg_model *model
     lg_parallel parallel = {.num_replicas = s->num_replicas,
                             .num_pipeline_ranks = 1,
                             .num_stages = 1,
-                            .chunk_bytes = spec.chunk_bytes};
+                            .chunk_bytes = spec.chunk_bytes,
+                            .share_bytes = spec.share_bytes};
     lg_stages stages = {0};
     lg_trainer *trainer = NULL;
     lg_status status = LG_OK;

@@ -21,6 +21,8 @@ extern "C" {
 
 /** Number of different widths (threads an op may run with) that a graph can describe. */
 #define LG_MAX_WIDTHS 4
+/** lg_parallel.share_bytes of a trainer's options: by the links, lg_machine_share_bytes(). */
+#define LG_SHARE_BY_LINKS (-1)
 /** Optimizer tensors per parameter (momentum; AdamW's two moments). */
 #define LG_MAX_SLOTS 2
 
@@ -118,15 +120,16 @@ typedef struct lg_operand {
 
 typedef struct lg_op_info {
     const char *
-        name; /* unique: "weight_grad(conv1,0)": kind, layer or value, micro-batch; "@rank" if there are several */
+        name; /* unique: "weight_grad(conv1,0)": kind, layer or value, micro-batch; "@rank" if there are several. ALL_REDUCE:
+                 chunk instead of micro-batch; "all_reduce(conv1+3,0)" is of conv1 and three layers behind it */
     lg_op_kind kind;
-    int layer;       /* -1 for GRAD_CLIP and a joint RATE */
+    int layer; /* -1 for GRAD_CLIP and a joint RATE; ALL_REDUCE: the first of the layers that share it */
     int micro_batch; /* -1: not of one micro-batch */
     int rank;
     int stage; /* the layer's; 0 without pipeline */
     int group; /* SEND and RECV of one message, ALL_REDUCEs of one chunk: they meet; -1: none */
     int peer;  /* SEND, RECV: the other rank */
-    int chunk; /* ALL_REDUCE: which part of the layer's gradients */
+    int chunk; /* ALL_REDUCE: which part of the gradients */
     int64_t message_bytes; /* SEND, RECV, ALL_REDUCE */
     bool is_joint;         /* INPUT_GRAD that also makes the weight gradient */
     int num_operands;
@@ -169,6 +172,11 @@ typedef struct lg_parallel {
     int64_t
         chunk_bytes; /* ALL_REDUCE: a layer's gradients travel in parts of at most this (rounded down to a multiple of
                         8, but at least 8); 0: in one */
+    int64_t
+        share_bytes; /* ALL_REDUCE: from the last layer of a stage to its first, a layer's gradients join those of the
+                        layer behind it as long as these have fewer bytes than this, and less than half (or a 16th of this) of what the stage has
+                        left; 0: each layer has its own. A copy of a parameter that layers of several ranks share always
+                        has its own */
 } lg_parallel;
 
 typedef struct lg_graph_opts {

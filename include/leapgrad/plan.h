@@ -81,6 +81,12 @@ LG_API LG_NODISCARD lg_status lg_machine_save(const lg_machine *machine, const c
 LG_API LG_NODISCARD lg_status lg_machine_format(char *text, size_t num_bytes,
                                                 const lg_machine *machine, const char *comment);
 #define LG_MACHINE_TEXT_BYTES 2048
+/**
+ * Bytes from which on the latency of a reduction between replicas is at most a ninth of its time: a power of two, at most
+ * 64 MiB, for lg_parallel.share_bytes. 0 with one replica, and for links without latency.
+ */
+LG_API int64_t lg_machine_share_bytes(const lg_machine *machine, int num_replicas,
+                                      int num_pipeline_ranks);
 
 /** Time of each op of a graph with each of the graph's widths. */
 typedef struct lg_costs lg_costs;

@@ -177,6 +177,7 @@ typedef struct lg_recipe {
         lg_rank_placement placement;
         int64_t group;
         int64_t chunk_bytes;
+        int64_t share_bytes;
         double timeout_s;
     } ranks;
     struct {

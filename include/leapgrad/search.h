@@ -66,6 +66,9 @@ typedef struct lg_search_opts {
     const int64_t *
         chunk_bytes; /* chunk sizes that may be taken; NULL: 0 (one chunk per layer) and, with replicas, 4 MiB */
     int num_chunk_bytes;
+    const int64_t *
+        share_bytes; /* bytes up to which layers may share messages; NULL: 0 (none does) and lg_machine_share_bytes() */
+    int num_share_bytes;
     int max_stages_per_rank; /* loops and modulo go up to so many */
     int64_t
         max_simulated_ops; /* the budget: ops times simulated plans; half of it at most goes to named strategies */
@@ -80,7 +83,7 @@ LG_API lg_search_opts lg_search_opts_default(void);
 /* --- what is found ---------------------------------------------------------------------------------------------------------- */
 
 #define LG_SEARCH_NAME_BYTES 48
-#define LG_SEARCH_TEXT_BYTES 400
+#define LG_SEARCH_TEXT_BYTES 480
 
 /** A plan that was tried. */
 typedef struct lg_search_entry {
@@ -92,6 +95,7 @@ typedef struct lg_search_entry {
     int num_stages;
     int num_micro_batches;
     int64_t chunk_bytes;
+    int64_t share_bytes;
     bool has_push;
     bool fits; /* in memory */
     /* the rest only if it fits */

@@ -62,7 +62,8 @@ typedef struct lg_trainer_opts {
     const char *plan_path;  /* run this saved plan instead of making one; NULL: make one */
     lg_comm *comm;          /* borrowed until lg_trainer_destroy(); NULL: one rank, alone */
     const lg_parallel *
-        parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model. NULL: one rank */
+        parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model; share_bytes may be
+                     LG_SHARE_BY_LINKS. NULL: one rank */
     const lg_machine *
         machine; /* copied: hosts and links between ranks, corun_slowdown unless that is measured. NULL: measured with MEASURE, else lg_machine_default()'s */
 } lg_trainer_opts;

@@ -189,6 +189,23 @@ static const char *plural(int64_t num)
     return num == 1 ? "" : "s";
 }
 
+/* How many reductions one replica's layers come to, which may share them and may be cut. */
+static void print_reductions(const lg_graph *graph)
+{
+    int num_reductions = 0;
+    int num_gradients = 0;
+    for (int op = 0; op < lg_graph_num_ops(graph); op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        const bool is_first = info->rank < lg_graph_num_pipeline_ranks(graph);
+        num_reductions += is_first && info->kind == LG_OP_ALL_REDUCE ? 1 : 0;
+        for (int i = 0; is_first && info->kind == LG_OP_UPDATE && i < info->num_operands; i++) {
+            num_gradients += info->operands[i].role == LG_ROLE_DPARAM ? 1 : 0;
+        }
+    }
+    printf("  sums       of %d gradient%s over replicas in %d reduction%s\n", num_gradients,
+           plural(num_gradients), num_reductions, plural(num_reductions));
+}
+
 static void print_heading(const cli_cluster *c)
 {
     static const char *const placements[LG_NUM_RANK_PLACEMENTS] = {"auto", "contiguous", "balanced",
@@ -208,6 +225,9 @@ static void print_heading(const cli_cluster *c)
            (long long)lg_graph_options(graph)->num_samples,
            plural(lg_graph_options(graph)->num_samples), num_micro_batches,
            num_micro_batches == 1 ? "" : "es");
+    if (num_replicas > 1) {
+        print_reductions(graph);
+    }
     printf("  machine    %s", c->opts.has_equal_times ? "textbook times"
                               : c->recipe->plan.machine[0] != '\0'
                                   ? c->recipe->plan.machine

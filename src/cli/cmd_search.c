@@ -61,8 +61,9 @@ static bool is_same_row(const lg_search_entry *a, const lg_search_entry *b)
     return a->fits && b->fits && a->placement == b->placement && a->group_size == b->group_size &&
            a->num_replicas == b->num_replicas && a->num_pipeline_ranks == b->num_pipeline_ranks &&
            a->num_micro_batches == b->num_micro_batches && a->chunk_bytes == b->chunk_bytes &&
-           a->step_ns == b->step_ns && a->bubble_frac == b->bubble_frac &&
-           a->exposed_comm_ns == b->exposed_comm_ns && a->sent_bytes == b->sent_bytes;
+           a->share_bytes == b->share_bytes && a->step_ns == b->step_ns &&
+           a->bubble_frac == b->bubble_frac && a->exposed_comm_ns == b->exposed_comm_ns &&
+           a->sent_bytes == b->sent_bytes;
 }
 
 static void print_entry(int place, const lg_search_entry *entry, int num_ranks)
@@ -72,11 +73,15 @@ static void print_entry(int place, const lg_search_entry *entry, int num_ranks)
     char peak[CLI_TEXT_BYTES];
     char where[CLI_TEXT_BYTES];
     char chunk[CLI_TEXT_BYTES] = "-";
+    char share[CLI_TEXT_BYTES] = "-";
     char peaks[128];
     char name[LG_SEARCH_NAME_BYTES + 8];
     (void)snprintf(name, sizeof name, "%s%s", entry->strategy, entry->has_push ? " (push)" : "");
     if (entry->chunk_bytes > 0) {
         (void)cli_format_bytes(chunk, (double)entry->chunk_bytes);
+    }
+    if (entry->share_bytes > 0) {
+        (void)cli_format_bytes(share, (double)entry->share_bytes);
     }
     (void)snprintf(where, sizeof where, "%s%s%.0d", lg_search_placement_name(entry->placement),
                    entry->group_size > 0 ? " " : "", entry->group_size);
@@ -87,8 +92,8 @@ static void print_entry(int place, const lg_search_entry *entry, int num_ranks)
         return;
     }
     format_peaks(peaks, sizeof peaks, entry->rank_peak_bytes, num_ranks);
-    printf("%3d  %-36s %-12s %2d x %-3d %9s %11s %7.1f %% %12s  %s\n", place, name, where,
-           entry->num_replicas, entry->num_pipeline_ranks, chunk,
+    printf("%3d  %-36s %-12s %2d x %-3d %9s %9s %11s %7.1f %% %12s  %s\n", place, name, where,
+           entry->num_replicas, entry->num_pipeline_ranks, chunk, share,
            cli_format_ns(step, entry->step_ns), 100.0 * entry->bubble_frac,
            cli_format_ns(exposed, entry->exposed_comm_ns), peaks);
 }
@@ -116,8 +121,8 @@ static void print_same(const lg_search_result *result, int first, int num)
 
 static void print_result(const lg_search_result *result)
 {
-    printf("%3s  %-36s %-12s %-8s %8s %11s %9s %12s  %s\n", "", "strategy", "placement", "D x P",
-           "chunk", "step", "bubble", "exposed comm", "peak of each rank");
+    printf("%3s  %-36s %-12s %-8s %8s %9s %11s %9s %12s  %s\n", "", "strategy", "placement",
+           "D x P", "chunk", "share", "step", "bubble", "exposed comm", "peak of each rank");
     int num_shown = 0;
     int i = 0;
     while (i < result->num_entries && num_shown < MAX_SHOWN_ENTRIES) {

@@ -112,20 +112,21 @@ static void start_reduce(lgi_comm_lanes *lanes, struct lane *lane, int op_idx,
     const lg_op_info *const op = lg_graph_op(graph, op_idx);
     const int stride = lg_graph_num_pipeline_ranks(graph);
     lgi_reduce_job job;
-    int64_t layer_bytes = 0;
+    int64_t all_bytes = 0;
     memset(&job, 0, sizeof job);
     for (int i = 0; i < op->num_operands; i++) {
         const int64_t num_bytes = lg_graph_value(graph, op->operands[i].value)->bytes;
         if (op->operands[i].role == LG_ROLE_STAT_SUM) {
-            job.stat = pointers[i];
-            job.chunk.stat_bytes = num_bytes;
+            job.stats[job.num_stats] = pointers[i];
+            job.stat_bytes[job.num_stats++] = num_bytes;
+            job.chunk.stat_bytes += num_bytes;
             continue;
         }
         job.tensors[job.chunk.num_tensors] = pointers[i];
         job.chunk.tensor_bytes[job.chunk.num_tensors++] = num_bytes;
-        layer_bytes += num_bytes;
+        all_bytes += num_bytes;
     }
-    job.chunk.begin_bytes = lgi_graph_chunk_bytes(graph, layer_bytes) * op->chunk;
+    job.chunk.begin_bytes = lgi_graph_chunk_bytes(graph, all_bytes) * op->chunk;
     job.chunk.end_bytes =
         job.chunk.begin_bytes + op->message_bytes - job.chunk.stat_bytes; /* the last may be less */
     job.chunk.num_replicas = lg_graph_num_replicas(graph);

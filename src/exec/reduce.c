@@ -6,7 +6,7 @@
 #include "base/check.h"
 
 /* Large pieces, and one message for what is packed. */
-#define MAX_MESSAGES (LGI_MAX_REDUCE_PIECES + 1)
+#define MAX_MESSAGES (LGI_MAX_LARGE_PIECES + 1)
 /* Adds up so many bytes of the sum before other lanes get their turn. */
 #define SLICE_BYTES (512 << 10)
 
@@ -26,12 +26,13 @@ struct lgi_reduce {
     lgi_device *device;
     lgi_reduce_job job;
     int64_t image_stride_bytes;
-    int64_t *packed_offsets; /* by replica */
-    struct peer *peers;      /* by replica; its own place is for its own segment */
-    const void **sources;    /* by replica */
-    phase phase;             /* of the own segment */
-    int piece;               /* that is being added up */
-    int64_t piece_bytes;     /* of it that are done */
+    int64_t *packed_offsets;  /* by replica */
+    struct peer *peers;       /* by replica; its own place is for its own segment */
+    lgi_reduce_piece *pieces; /* of all segments */
+    const void **sources;     /* by replica */
+    phase phase;              /* of the own segment */
+    int run; /* that is being added up: a large piece, or behind them all that is packed */
+    int64_t run_bytes; /* of it that are done */
 };
 
 lg_status lgi_reduce_create(lgi_reduce **out, lg_comm *comm, lgi_device *device, int num_replicas)
@@ -42,6 +43,8 @@ lg_status lgi_reduce_create(lgi_reduce **out, lg_comm *comm, lgi_device *device,
     self->comm = comm;
     self->device = device;
     LG_TRY_GOTO(lgi_calloc(&self->peers, (size_t)num_replicas, sizeof *self->peers));
+    LG_TRY_GOTO(lgi_calloc(&self->pieces, (size_t)num_replicas + LGI_MAX_REDUCE_TENSORS,
+                           sizeof *self->pieces));
     LG_TRY_GOTO(lgi_calloc(&self->sources, (size_t)num_replicas, sizeof *self->sources));
     LG_TRY_GOTO(
         lgi_calloc(&self->packed_offsets, (size_t)num_replicas, sizeof *self->packed_offsets));
@@ -57,6 +60,7 @@ void lgi_reduce_destroy(lgi_reduce *reduce)
 {
     if (reduce != NULL) {
         lgi_free(reduce->peers);
+        lgi_free(reduce->pieces);
         lgi_free(reduce->sources);
         lgi_free(reduce->packed_offsets);
         lgi_free(reduce);
@@ -91,13 +95,23 @@ static char *in_place(const lgi_reduce *self, const struct peer *peer, int piece
                : peer->packed + (segment->pieces[piece].image_bytes - segment->packed_bytes);
 }
 
-/* Of the own segment: where piece `piece` of replica `replica` lies; the sum comes where replica 0's is. */
-static char *own_piece(const lgi_reduce *self, int replica, int piece)
+/* Of the own segment: where large piece `run` (num_large: all that is packed) of replica `replica` lies; the sum comes where
+   replica 0's is. */
+static char *own_run(const lgi_reduce *self, int replica, int run)
 {
     const struct peer *const own = &self->peers[self->job.own];
-    return replica == self->job.own
-               ? in_place(self, own, piece)
-               : image_of(self, replica) + own->segment.pieces[piece].image_bytes;
+    const lgi_reduce_segment *const segment = &own->segment;
+    const bool is_large = run < segment->num_large;
+    if (replica != self->job.own) {
+        return image_of(self, replica) +
+               (is_large ? segment->pieces[run].image_bytes : segment->packed_bytes);
+    }
+    return is_large ? in_tensor(self, &segment->pieces[run]) : own->packed;
+}
+
+static int64_t size_of_run(const lgi_reduce_segment *segment, int run)
+{
+    return run < segment->num_large ? segment->pieces[run].num_bytes : segment->packed_grad_bytes;
 }
 
 static double *own_stat(const lgi_reduce *self, int replica)
@@ -117,9 +131,10 @@ static void pack(const lgi_reduce *self, const struct peer *peer)
         memcpy(in_place(self, peer, i), in_tensor(self, &segment->pieces[i]),
                (size_t)segment->pieces[i].num_bytes);
     }
-    if (segment->stat_bytes > 0) {
-        memcpy(peer->packed + (segment->stat_offset_bytes - segment->packed_bytes), self->job.stat,
-               (size_t)segment->stat_bytes);
+    char *stats = peer->packed + (segment->stat_offset_bytes - segment->packed_bytes);
+    for (int i = 0; segment->stat_bytes > 0 && i < self->job.num_stats; i++) {
+        memcpy(stats, self->job.stats[i], (size_t)self->job.stat_bytes[i]);
+        stats += self->job.stat_bytes[i];
     }
 }
 
@@ -130,9 +145,10 @@ static void unpack(const lgi_reduce *self, const struct peer *peer)
         memcpy(in_tensor(self, &segment->pieces[i]), in_place(self, peer, i),
                (size_t)segment->pieces[i].num_bytes);
     }
-    if (segment->stat_bytes > 0) {
-        memcpy(self->job.stat, peer->packed + (segment->stat_offset_bytes - segment->packed_bytes),
-               (size_t)segment->stat_bytes);
+    const char *stats = peer->packed + (segment->stat_offset_bytes - segment->packed_bytes);
+    for (int i = 0; segment->stat_bytes > 0 && i < self->job.num_stats; i++) {
+        memcpy(self->job.stats[i], stats, (size_t)self->job.stat_bytes[i]);
+        stats += self->job.stat_bytes[i];
     }
 }
 
@@ -178,14 +194,12 @@ static void post_own(lgi_reduce *self, int replica, bool is_send)
     const lgi_reduce_segment *const segment = &own->segment;
     const int from = is_send ? 0 : replica;
     for (int i = 0; i < segment->num_large; i++) {
-        post(self, &peer->of_own[i], is_send, replica, own_piece(self, from, i),
+        post(self, &peer->of_own[i], is_send, replica, own_run(self, from, i),
              segment->pieces[i].num_bytes);
     }
     if (packed_size(segment) > 0) {
-        char *const packed =
-            from == self->job.own ? own->packed : image_of(self, from) + segment->packed_bytes;
-        post(self, &peer->of_own[segment->num_large], is_send, replica, packed,
-             packed_size(segment));
+        post(self, &peer->of_own[segment->num_large], is_send, replica,
+             own_run(self, from, segment->num_large), packed_size(segment));
     }
 }
 
@@ -228,11 +242,11 @@ static void keep_sums(lgi_reduce *self)
 {
     struct peer *const own = &self->peers[self->job.own];
     for (int i = 0; i < own->segment.num_large && self->job.own != 0; i++) {
-        memcpy(in_tensor(self, &own->segment.pieces[i]), own_piece(self, 0, i),
+        memcpy(in_tensor(self, &own->segment.pieces[i]), own_run(self, 0, i),
                (size_t)own->segment.pieces[i].num_bytes);
     }
     if (self->job.own != 0 && packed_size(&own->segment) > 0) {
-        memcpy(own->packed, image_of(self, 0) + own->segment.packed_bytes,
+        memcpy(own->packed, own_run(self, 0, own->segment.num_large),
                (size_t)packed_size(&own->segment));
     }
     unpack(self, own);
@@ -242,24 +256,27 @@ static void keep_sums(lgi_reduce *self)
 static bool add_slice(lgi_reduce *self)
 {
     const lgi_reduce_segment *const segment = &self->peers[self->job.own].segment;
-    if (self->piece == segment->num_pieces) {
-        add_stats(self);
-        return true;
-    }
-    const int64_t left = segment->pieces[self->piece].num_bytes - self->piece_bytes;
+    const int64_t left = size_of_run(segment, self->run) - self->run_bytes;
     const int64_t num_bytes = left < SLICE_BYTES ? left : SLICE_BYTES;
     for (int replica = 0; replica < self->job.chunk.num_replicas; replica++) {
-        self->sources[replica] = own_piece(self, replica, self->piece) + self->piece_bytes;
+        self->sources[replica] = own_run(self, replica, self->run) + self->run_bytes;
     }
-    self->device->ops->grad_add(self->device, 1, num_bytes,
-                                own_piece(self, 0, self->piece) + self->piece_bytes, self->sources,
-                                self->job.chunk.num_replicas);
-    self->piece_bytes += num_bytes;
-    if (num_bytes == left) {
-        self->piece++;
-        self->piece_bytes = 0;
+    if (num_bytes > 0) {
+        self->device->ops->grad_add(self->device, 1, num_bytes,
+                                    own_run(self, 0, self->run) + self->run_bytes, self->sources,
+                                    self->job.chunk.num_replicas);
     }
-    return false;
+    self->run_bytes += num_bytes;
+    if (num_bytes < left) {
+        return false;
+    }
+    if (self->run < segment->num_large) {
+        self->run++;
+        self->run_bytes = 0;
+        return false;
+    }
+    add_stats(self);
+    return true;
 }
 
 /* --- the whole ------------------------------------------------------------------------------------------------------------ */
@@ -268,13 +285,15 @@ void lgi_reduce_start(lgi_reduce *self, const lgi_reduce_job *job)
 {
     const int num_replicas = job->chunk.num_replicas;
     self->job = *job;
-    self->piece = 0;
-    self->piece_bytes = 0;
+    lgi_reduce_piece *pieces = self->pieces;
+    self->run = 0;
+    self->run_bytes = 0;
     (void)lgi_reduce_staging(&job->chunk, job->own, &self->image_stride_bytes,
                              self->packed_offsets);
     for (int replica = 0; replica < num_replicas; replica++) {
         struct peer *const peer = &self->peers[replica];
-        lgi_reduce_segment_init(&peer->segment, &job->chunk, replica);
+        lgi_reduce_segment_init(&peer->segment, &job->chunk, replica, pieces);
+        pieces += peer->segment.num_pieces;
         peer->packed = job->staging + self->packed_offsets[replica];
         pack(self, peer);
     }

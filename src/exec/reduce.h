@@ -20,8 +20,10 @@ typedef struct lgi_reduce_job {
     int own;        /* replica */
     int first_rank; /* of replica 0; replica d's is rank_stride * d further */
     int rank_stride;
-    char *tensors[LG_MAX_LAYER_PARAMS];
-    double *stat;
+    char *tensors[LGI_MAX_REDUCE_TENSORS];
+    int num_stats; /* layers with statistics that travel along */
+    double *stats[LGI_MAX_REDUCE_TENSORS];
+    int64_t stat_bytes[LGI_MAX_REDUCE_TENSORS];
     char *staging; /* lgi_reduce_staging() bytes, aligned to 64 */
 } lgi_reduce_job;
 

@@ -313,11 +313,13 @@ static lg_status set_parallel(struct builder *b, const lg_parallel *parallel)
     graph->num_pipeline_ranks = parallel != NULL ? parallel->num_pipeline_ranks : 1;
     graph->num_stages = parallel != NULL ? parallel->num_stages : 1;
     graph->chunk_bytes = parallel != NULL ? parallel->chunk_bytes : 0;
+    graph->share_bytes = parallel != NULL ? parallel->share_bytes : 0;
     graph->opts.parallel = NULL;
     LG_TRY(check_in_range("replicas", graph->num_replicas, 1, graph->opts.num_samples));
     LG_TRY(check_in_range("pipeline ranks", graph->num_pipeline_ranks, 1, 65536));
     LG_TRY(check_in_range("stages", graph->num_stages, graph->num_pipeline_ranks, 65536));
     LG_TRY(check_in_range("chunk bytes", graph->chunk_bytes, 0, INT64_MAX));
+    LG_TRY(check_in_range("share bytes", graph->share_bytes, 0, INT64_MAX));
     const int64_t num_per_replica = graph->opts.num_samples / graph->num_replicas;
     if (graph->num_micro_batches > num_per_replica) {
         graph->num_micro_batches = (int)num_per_replica;

@@ -38,10 +38,10 @@ uint64_t lgi_layer_random_key(const char *name);
 int lgi_graph_size_idx(const lg_graph *graph, int micro_batch);
 
 /*
- * Bytes of the chunks (the last one aside) in which the gradients of a layer travel, `layer_bytes` in all: what the options
- * ask for, cut so that no number is, whatever the device's numbers are.
+ * Bytes of the chunks (the last one aside) in which the gradients of a layer, or of layers that share messages, travel,
+ * `all_bytes` together: what the options ask for, cut so that no number is, whatever the device's numbers are.
  */
-int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t layer_bytes);
+int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t all_bytes);
 
 /*
  * For tests and tools: a graph from bare records, no model behind it. Edges follow from the operands as in a built

@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/reduce_parts.h"
 
 bool lgi_builder_owns_param(const struct builder *b, int layer, int param_idx)
 {
@@ -197,69 +196,6 @@ static lg_status add_uses(struct builder *b, int param, const struct param_use *
     return lgi_builder_finish_op(b);
 }
 
-static void add_stat_sum(struct builder *b, int layer, int rank)
-{
-    const int stat_sum =
-        b->graph->opts.has_grad_stats ? b->stat_sums[rank * b->num_layers + layer] : -1;
-    if (stat_sum >= 0) {
-        (void)lgi_builder_add_operand(b, stat_sum, LG_ROLE_STAT_SUM, layer, LG_ACCESS_READ_WRITE);
-        b->op.message_bytes += b->graph->values[stat_sum].bytes;
-        b->op.traffic_bytes += (double)b->graph->values[stat_sum].bytes;
-    }
-}
-
-/* One replica's end of a chunk. */
-static lg_status reduce_chunk(struct builder *b, int layer, int pipeline_rank, const int *params,
-                              lgi_reduce_chunk *part, int chunk, bool is_last)
-{
-    const int rank = b->replica * b->num_pipeline_ranks + pipeline_rank;
-    lgi_builder_start_op(b, LG_OP_ALL_REDUCE, layer, -1, rank);
-    (void)snprintf(b->name, sizeof b->name, "all_reduce(%s,%d)", lgi_builder_layer_name(b, layer),
-                   chunk);
-    b->op.group = b->graph->num_groups - 1;
-    b->op.chunk = chunk;
-    b->op.message_bytes = part->end_bytes - part->begin_bytes;
-    b->op.traffic_bytes = (double)b->op.message_bytes;
-    for (int i = 0; i < part->num_tensors; i++) {
-        (void)lgi_builder_add_operand(b, b->param_grad_values[rank * b->num_params + params[i]],
-                                      LG_ROLE_DPARAM, i, LG_ACCESS_READ_WRITE);
-    }
-    const int64_t gradient_bytes = b->op.message_bytes;
-    if (is_last) { /* the layer's statistics travel with its gradient */
-        add_stat_sum(b, layer, rank);
-    }
-    part->stat_bytes = b->op.message_bytes - gradient_bytes;
-    for (int i = 0; i < b->graph->opts.num_widths; i++) {
-        b->op.workspace_bytes[i] = lgi_reduce_staging(part, b->replica, NULL, NULL);
-    }
-    return lgi_builder_finish_op(b);
-}
-
-/* The replicas' gradients of one layer on one pipeline rank, in chunks. `params`: their ids. */
-static lg_status reduce_layer(struct builder *b, int layer, int pipeline_rank, const int *params,
-                              int num_params)
-{
-    int64_t bytes = 0;
-    lgi_reduce_chunk part = {.num_tensors = num_params, .num_replicas = b->graph->num_replicas};
-    for (int i = 0; i < num_params; i++) {
-        const int value = b->param_grad_values[pipeline_rank * b->num_params + params[i]];
-        part.tensor_bytes[i] = b->graph->values[value].bytes;
-        bytes += part.tensor_bytes[i];
-    }
-    const int64_t chunk_bytes = lgi_graph_chunk_bytes(b->graph, bytes);
-    for (int chunk = 0; part.end_bytes < bytes; chunk++) {
-        part.begin_bytes = part.end_bytes;
-        part.end_bytes =
-            bytes - part.begin_bytes > chunk_bytes ? part.begin_bytes + chunk_bytes : bytes;
-        b->graph->num_groups++;
-        for (b->replica = 0; b->replica < b->graph->num_replicas; b->replica++) {
-            LG_TRY(reduce_chunk(b, layer, pipeline_rank, params, &part, chunk,
-                                part.end_bytes == bytes));
-        }
-    }
-    return LG_OK;
-}
-
 int lgi_builder_params_on(const struct builder *b, int layer, int pipeline_rank, int *params)
 {
     const lg_layer_info *info = lg_model_layer(b->model, layer);
@@ -289,14 +225,8 @@ static lg_status build_sums(struct builder *b)
             }
         }
     }
-    for (int layer = b->num_layers - 1; b->graph->num_replicas > 1 && layer >= 0; layer--) {
-        for (int p = 0; p < b->num_pipeline_ranks; p++) {
-            int params[LG_MAX_LAYER_PARAMS];
-            const int num_params = lgi_builder_params_on(b, layer, p, params);
-            if (num_params > 0) {
-                LG_TRY_GOTO(reduce_layer(b, layer, p, params, num_params));
-            }
-        }
+    if (b->graph->num_replicas > 1) {
+        LG_TRY_GOTO(lgi_build_reductions(b));
     }
 out:
     lgi_free(uses);

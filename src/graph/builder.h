@@ -1,6 +1,7 @@
 /*
  * The state of a graph under construction, shared by the files that build its parts: forward (build.c), backward, what
- * comes after the gradients (build_update.c), and what moves values between layouts and ranks (build_move.c).
+ * comes after the gradients (build_update.c, build_reduce.c), and what moves values between layouts and ranks
+ * (build_move.c).
  */
 #ifndef LGI_GRAPH_BUILDER_H
 #define LGI_GRAPH_BUILDER_H
@@ -158,5 +159,8 @@ LG_NODISCARD lg_status lgi_builder_bring_stats(struct builder *b, const char *wh
 int lgi_builder_params_on(const struct builder *b, int layer, int pipeline_rank, int *params);
 LG_NODISCARD lg_status lgi_build_persistent(struct builder *b);
 LG_NODISCARD lg_status lgi_build_after_gradients(struct builder *b);
+
+/* build_reduce.c: the sums over replicas, from the last layer to the first. */
+LG_NODISCARD lg_status lgi_build_reductions(struct builder *b);
 
 #endif

@@ -529,12 +529,12 @@ int lgi_graph_size_idx(const lg_graph *graph, int micro_batch)
                : 1;
 }
 
-int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t layer_bytes)
+int64_t lgi_graph_chunk_bytes(const lg_graph *graph, int64_t all_bytes)
 {
     const int64_t number_bytes = (int64_t)sizeof(double);
     const int64_t chunk_bytes = graph->chunk_bytes / number_bytes * number_bytes;
     if (graph->chunk_bytes == 0) {
-        return layer_bytes;
+        return all_bytes;
     }
     return chunk_bytes > 0 ? chunk_bytes : number_bytes;
 }

@@ -22,6 +22,7 @@ struct lg_graph {
     int num_stages;
     int num_groups;
     int64_t chunk_bytes; /* of ALL_REDUCEs; 0: not cut */
+    int64_t share_bytes; /* layers share an ALL_REDUCE until it has so many; 0: none does */
     uint64_t fingerprint;
 };
 

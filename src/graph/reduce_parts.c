@@ -27,28 +27,46 @@ static int64_t segment_begin(const lgi_reduce_chunk *chunk, int replica)
     return (whole + rest) / SEGMENT_GRAIN_BYTES * SEGMENT_GRAIN_BYTES;
 }
 
-static void place_pieces(lgi_reduce_segment *segment, const lgi_reduce_piece *pieces,
-                         int num_pieces, bool is_large)
+static void place(lgi_reduce_segment *segment, const lgi_reduce_piece *piece)
 {
-    for (int i = 0; i < num_pieces; i++) {
-        if ((pieces[i].num_bytes >= LARGE_PIECE_BYTES) == is_large) {
-            lgi_reduce_piece *const piece = &segment->pieces[segment->num_pieces++];
-            *piece = pieces[i];
-            piece->image_bytes = segment->num_bytes;
-            segment->num_bytes += piece->num_bytes;
-            segment->num_large += is_large ? 1 : 0;
-        }
-    }
+    lgi_reduce_piece *const placed = &segment->pieces[segment->num_pieces++];
+    *placed = *piece;
+    placed->image_bytes = segment->num_bytes;
+    segment->num_bytes += piece->num_bytes;
 }
 
-void lgi_reduce_segment_init(lgi_reduce_segment *out, const lgi_reduce_chunk *chunk, int replica)
+/* The large ones first, as many as may have a message of their own; what is left is packed. */
+static void place_pieces(lgi_reduce_segment *segment, const lgi_reduce_piece *pieces,
+                         int num_pieces)
+{
+    bool is_large[LGI_MAX_REDUCE_TENSORS] = {false};
+    for (int i = 0; i < num_pieces && segment->num_large < LGI_MAX_LARGE_PIECES; i++) {
+        is_large[i] = pieces[i].num_bytes >= LARGE_PIECE_BYTES;
+        if (is_large[i]) {
+            place(segment, &pieces[i]);
+            segment->num_large++;
+        }
+    }
+    segment->num_bytes = align_up(segment->num_bytes);
+    segment->packed_bytes = segment->num_bytes;
+    for (int i = 0; i < num_pieces; i++) {
+        if (!is_large[i]) {
+            place(segment, &pieces[i]);
+        }
+    }
+    segment->packed_grad_bytes = segment->num_bytes - segment->packed_bytes;
+}
+
+void lgi_reduce_segment_init(lgi_reduce_segment *out, const lgi_reduce_chunk *chunk, int replica,
+                             lgi_reduce_piece *pieces)
 {
     const int64_t begin = chunk->begin_bytes + segment_begin(chunk, replica);
     const int64_t end = chunk->begin_bytes + segment_begin(chunk, replica + 1);
-    lgi_reduce_piece pieces[LGI_MAX_REDUCE_PIECES];
+    lgi_reduce_piece in_order[LGI_MAX_REDUCE_TENSORS];
     int num_pieces = 0;
     int64_t tensor_begin = 0;
     memset(out, 0, sizeof *out);
+    out->pieces = pieces;
     for (int i = 0; i < chunk->num_tensors; i++) {
         const int64_t tensor_end = tensor_begin + chunk->tensor_bytes[i];
         const int64_t from = begin > tensor_begin ? begin : tensor_begin;
@@ -56,14 +74,11 @@ void lgi_reduce_segment_init(lgi_reduce_segment *out, const lgi_reduce_chunk *ch
         if (from < to) {
             const lgi_reduce_piece piece = {
                 .tensor = i, .offset_bytes = from - tensor_begin, .num_bytes = to - from};
-            pieces[num_pieces++] = piece;
+            in_order[num_pieces++] = piece;
         }
         tensor_begin = tensor_end;
     }
-    place_pieces(out, pieces, num_pieces, true);
-    out->num_bytes = align_up(out->num_bytes);
-    out->packed_bytes = out->num_bytes;
-    place_pieces(out, pieces, num_pieces, false);
+    place_pieces(out, in_order, num_pieces);
     if (replica == chunk->num_replicas - 1 && chunk->stat_bytes > 0) {
         out->num_bytes = align_up(out->num_bytes);
         out->stat_offset_bytes = out->num_bytes;
@@ -81,11 +96,12 @@ int64_t lgi_reduce_staging(const lgi_reduce_chunk *chunk, int own, int64_t *imag
                            int64_t *packed)
 {
     lgi_reduce_segment segment;
-    lgi_reduce_segment_init(&segment, chunk, own);
+    lgi_reduce_piece pieces[LGI_MAX_REDUCE_TENSORS];
+    lgi_reduce_segment_init(&segment, chunk, own, pieces);
     const int64_t stride = align_up(segment.num_bytes);
     int64_t top = stride * (chunk->num_replicas - 1);
     for (int replica = 0; replica < chunk->num_replicas; replica++) {
-        lgi_reduce_segment_init(&segment, chunk, replica);
+        lgi_reduce_segment_init(&segment, chunk, replica, pieces);
         if (packed != NULL) {
             packed[replica] = top;
         }

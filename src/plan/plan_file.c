@@ -341,12 +341,12 @@ static lg_status read_identity(const json_t *root, const lg_graph *graph, const 
         LG_FAIL(LG_INVALID_ARG, "graph: expected a fingerprint of 16 hexadecimal digits");
     }
     if (strcmp(fingerprint, expected) != 0) {
-        LG_FAIL(
-            LG_INVALID_ARG,
-            "graph: the plan is for another graph: its fingerprint is %s, this graph's is %s "
-            "(another model, batch size, number of micro-batches, threads, ranks or device; a plan "
-            "made for a machine file is for the machine on paper, not for training here)",
-            fingerprint, expected);
+        LG_FAIL(LG_INVALID_ARG,
+                "graph: the plan is for another graph: its fingerprint is %s, this graph's is %s "
+                "(another model, batch size, number of micro-batches, threads, ranks, messages or "
+                "device; a plan made for a machine file is for the machine on paper, not for "
+                "training here)",
+                fingerprint, expected);
     }
     *strategy = json_string_value(json_object_get(root, "strategy"));
     bool is_plain = *strategy != NULL && strlen(*strategy) <= MAX_STRATEGY_CHARS;

@@ -14,6 +14,12 @@
 #include "plan/plan_check.h"
 #include "plan/plan_json.h"
 
+/* Layers share a reduction until its bytes take at most so many latencies, and at least half as many. */
+#define MAX_SHARE_LATENCIES 16.0
+/* Reductions do not grow beyond this: urgent gradients would wait. */
+#define MAX_SHARE_BYTES ((int64_t)64 << 20)
+/* So many replicas tell what the links are like. */
+#define MAX_SHARE_RANKS 256
 #define MACHINE_FORMAT "leapgrad-machine"
 #define MACHINE_VERSION 1
 #define MAX_FILE_BYTES ((size_t)1 << 20)
@@ -188,6 +194,26 @@ double lgi_reduction_ns(const lg_machine *machine, const int *ranks, int num, do
         fmax(inner_frac / machine->intra_host.bytes_per_s,
              s.num_hosts > 1 ? s.outer_frac / machine->inter_host.bytes_per_s : 0.0);
     return latency_of(machine, &s) + bytes * s_per_byte * 1e9;
+}
+
+int64_t lg_machine_share_bytes(const lg_machine *machine, int num_replicas, int num_pipeline_ranks)
+{
+    int ranks[MAX_SHARE_RANKS];
+    const int num = num_replicas < MAX_SHARE_RANKS ? num_replicas : MAX_SHARE_RANKS;
+    for (int i = 0; i < num; i++) {
+        ranks[i] = i * num_pipeline_ranks;
+    }
+    const double latency_ns = lgi_reduction_latency_ns(machine, ranks, num);
+    const double ns = lgi_reduction_ns(machine, ranks, num, (double)MAX_SHARE_BYTES) - latency_ns;
+    if (latency_ns <= 0.0) { /* one replica, too */
+        return 0;
+    }
+    int64_t bytes = MAX_SHARE_BYTES;
+    while (bytes > 1 &&
+           (double)bytes / (double)MAX_SHARE_BYTES * ns > MAX_SHARE_LATENCIES * latency_ns) {
+        bytes /= 2;
+    }
+    return bytes;
 }
 
 void lgi_reduction_hops(const lg_machine *machine, const int *ranks, int num,

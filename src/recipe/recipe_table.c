@@ -174,6 +174,7 @@ static const lgi_field fields[] = {
     CHOICE(ranks, placement, "auto", placements, "How blocks of layers go to stages. contiguous: equal numbers of blocks. balanced: equal times. modulo: groups of ranks.group blocks, dealt to the ranks in turn. v: two stages per rank, there and back. auto: what the strategy asks for, else contiguous."),
     NUMBER(ranks, group, "blocks", "1", 1, 1000000, "modulo: blocks of a stage."),
     BYTES(ranks, chunk_bytes, "0", 0, MAX_BYTES, "Gradients travel between replicas in parts of at most this. 0: a layer's in one."),
+    BYTES(ranks, share_bytes, "-1", -1, MAX_BYTES, "Gradients of neighbouring layers travel between replicas together until they have so many bytes. 0: each layer's by itself. -1: by latency and rate of the links."),
     NUMBER(ranks, timeout_s, "s", "10", 1, 86400, "A rank that gives no sign of life, or keeps all others waiting, for so long is given up: the others stop and say which."),
 
     CHOICE(exec, device, "auto", devices, "Backend that runs the ops. auto: the preferred one of this build."),

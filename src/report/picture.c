@@ -69,12 +69,12 @@ static lg_status check_panel(const lgi_picture *picture, const lg_timeline_panel
     return LG_OK;
 }
 
-/* The layer's name, or what stands in the parentheses of the op's name, without the micro-batch. */
+/* The layer's name, or what stands in the parentheses of the op's name, without the micro-batch or chunk. */
 static lg_status make_label(char **out, const lg_graph *graph, const lg_op_info *op)
 {
     const lg_model *const model = lg_graph_model(graph);
     if (model != NULL && op->layer >= 0 && op->layer < lg_model_num_layers(model) &&
-        op->kind != LG_OP_REORDER) {
+        op->kind != LG_OP_REORDER && op->kind != LG_OP_ALL_REDUCE) {
         return lgi_strdup(out, lg_model_layer(model, op->layer)->name);
     }
     const char *const open = strchr(op->name, '(');

@@ -279,6 +279,10 @@ static lg_status make_graph(lg_cluster *cluster, const lg_recipe *recipe,
                             .num_pipeline_ranks = 1,
                             .num_stages = 1,
                             .chunk_bytes = recipe->ranks.chunk_bytes};
+    parallel.share_bytes = recipe->ranks.share_bytes != LG_SHARE_BY_LINKS
+                               ? recipe->ranks.share_bytes
+                               : lg_machine_share_bytes(&cluster->machine, parallel.num_replicas,
+                                                        (int)recipe->ranks.pipeline);
     graph_opts.num_micro_batches = opts->schedule != NULL ? opts->schedule->num_micro_batches
                                                           : (int)recipe->train.micro_batches;
     graph_opts.num_samples = opts->has_equal_times

@@ -172,7 +172,8 @@ static lg_status create_trainer(lg_job *job, const lgi_job_overrides *overrides)
     lg_parallel parallel = {.num_replicas = (int)recipe->ranks.replicas,
                             .num_pipeline_ranks = 1,
                             .num_stages = 1,
-                            .chunk_bytes = recipe->ranks.chunk_bytes};
+                            .chunk_bytes = recipe->ranks.chunk_bytes,
+                            .share_bytes = recipe->ranks.share_bytes};
     if (job->stages.num_stages > 0) {
         lg_stages_apply(&job->stages, &parallel);
     }

@@ -39,6 +39,7 @@ static const struct {
     {"ranks.placement", CHANGES_PLAN},
     {"ranks.group", CHANGES_PLAN},
     {"ranks.chunk_bytes", CHANGES_PLAN},
+    {"ranks.share_bytes", CHANGES_PLAN},
     {"ranks.timeout_s", CHANGES_NOTHING},
     {"data.prefetch", CHANGES_NOTHING},
     {"data.train_images", CHANGES_NOTHING}, /* files may have moved: lgi_resume_check() */

@@ -47,6 +47,7 @@ struct setup {
     int64_t num_blocks; /* at least, of the model */
     int num_replicas;
     int num_pipeline_ranks;
+    int64_t share_bytes;
     const char *strategy;
     const char *device;
     double timeout_s;
@@ -225,6 +226,7 @@ static lg_status run_rank(lg_comm *comm, const struct setup *setup, struct outco
     opts.strategy = setup->strategy;
     opts.costs = LG_TRAINER_COSTS_MEASURE;
     if (comm != NULL) {
+        parts.parallel.share_bytes = setup->share_bytes;
         opts.comm = comm;
         opts.parallel = &parts.parallel;
     }
@@ -380,6 +382,7 @@ static lg_status run_placement(struct test *test, int model, int num_pipeline_ra
     const lg_status status = lgi_ranks_is_first(&test->ranks) ? run_reference(&reference) : LG_OK;
     LG_TRY(lgi_ranks_settle(&test->ranks, status));
     LG_TRY(lgi_ranks_tell(&test->ranks, reference.outcome.hash, sizeof reference.outcome.hash));
+    setup.share_bytes = LG_SHARE_BY_LINKS; /* as runs have it, unlike the reference */
     return run_strategies(test, &setup, reference.outcome.hash);
 }
 

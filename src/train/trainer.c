@@ -204,6 +204,7 @@ static lg_status start(lg_trainer *trainer, const lg_trainer_opts *opts)
         lgi_executor_create(&trainer->executor, trainer->hardware, trainer->device, trainer->comm));
     LG_TRY(lgi_calloc(&trainer->param_layouts, (size_t)lg_model_num_params(model),
                       sizeof(lgi_layout)));
+    LG_TRY(lgi_trainer_settle_links(trainer));
     LG_TRY(lgi_trainer_prepare(trainer, LG_GRAPH_TRAIN, opts->batch_samples, &trainer->main));
     const size_t num_ops = (size_t)lg_graph_num_ops(trainer->main->lowered->graph);
     LG_TRY(lgi_calloc(&trainer->trace.start_ns, num_ops, sizeof(uint64_t)));

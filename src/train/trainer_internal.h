@@ -164,8 +164,8 @@ LG_NODISCARD lg_status lgi_trainer_share_number(lg_trainer *trainer, double *num
 /* `is_measured`: each rank has those of its own ops. */
 LG_NODISCARD lg_status lgi_trainer_share_costs(lg_trainer *trainer, lg_costs *costs,
                                                const lg_graph *graph, bool is_measured);
-/* Into the trainer's machine. */
-LG_NODISCARD lg_status lgi_trainer_measure_links(lg_trainer *trainer);
+/* The machine's links, measured where they are neither given nor estimated, and what they decide. Collective. */
+LG_NODISCARD lg_status lgi_trainer_settle_links(lg_trainer *trainer);
 
 /* trainer_states.c */
 

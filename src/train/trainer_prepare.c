@@ -83,9 +83,6 @@ static lg_status find_costs(lg_trainer *trainer, struct prepared *prepared)
     LG_TRY(lg_costs_create(&prepared->costs, graph));
     lg_costs_estimate(prepared->costs, graph, &trainer->machine);
     if (is_main && trainer->opts.costs == LG_TRAINER_COSTS_MEASURE) {
-        if (!trainer->has_given_links) {
-            LG_TRY(lgi_trainer_measure_links(trainer));
-        }
         lg_graph_opts opts;
         choose_graph_opts(trainer, prepared->mode, prepared->num_samples, &opts);
         return lgi_trainer_profile(trainer, &opts, prepared->costs, &trainer->machine);

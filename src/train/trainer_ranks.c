@@ -116,15 +116,15 @@ static lg_status describe(const lg_trainer *trainer, char **out)
         out,
         "model: %d layers, %" PRId64 " parameters, %016" PRIx64 "\ndevice: %s\nbatch: %" PRId64
         "\nmicro-batches: %d\nreplicas: %d\npipeline ranks: %d\nstages: %d\nchunk bytes: %" PRId64
-        "\nseed: %" PRIu64 "\nsteps: %" PRId64
+        "\nshare bytes: %" PRId64 "\nseed: %" PRIu64 "\nsteps: %" PRId64
         "\nstrategy: %s\nlanes: %d\nthreads per lane: %d\nmemory bytes: %" PRId64
         "\nallow lag: %d\nreversed layers: %d\npush: %d\ncosts: %d\nplan from a file: %d\n%s",
         lg_model_num_layers(model), lg_model_num_param_elems(model), hash_model(trainer),
         trainer->device_name, o->batch_samples, o->num_micro_batches, trainer->num_replicas,
         trainer->num_pipeline_ranks, trainer->parallel.num_stages, trainer->parallel.chunk_bytes,
-        o->seed, o->num_steps, trainer->strategy, o->num_lanes, o->threads_per_lane,
-        o->memory_bytes, o->allow_lag ? 1 : 0, o->num_reversed, o->has_push ? 1 : 0, (int)o->costs,
-        trainer->plan_path != NULL ? 1 : 0, optim);
+        trainer->parallel.share_bytes, o->seed, o->num_steps, trainer->strategy, o->num_lanes,
+        o->threads_per_lane, o->memory_bytes, o->allow_lag ? 1 : 0, o->num_reversed,
+        o->has_push ? 1 : 0, (int)o->costs, trainer->plan_path != NULL ? 1 : 0, optim);
     lgi_free(optim);
     return status;
 }

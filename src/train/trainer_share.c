@@ -209,16 +209,27 @@ static void set_link(lg_link *link, const lgi_link_figures *figures)
     }
 }
 
-lg_status lgi_trainer_measure_links(lg_trainer *trainer)
+static lg_status measure_links(lg_trainer *trainer)
 {
     lgi_link_figures intra_host;
     lgi_link_figures inter_host;
-    if (trainer->num_ranks == 1) {
-        return LG_OK;
-    }
     LG_TRY(lgi_comm_measure_links(trainer->comm, LINK_MESSAGE_BYTES, &intra_host, &inter_host));
     set_link(&trainer->machine.intra_host, &intra_host);
     set_link(&trainer->machine.inter_host, &inter_host);
     return lgi_comm_set_far_link(trainer->comm, trainer->machine.ranks_per_host,
                                  trainer->machine.inter_host.bytes_per_s);
+}
+
+lg_status lgi_trainer_settle_links(lg_trainer *trainer)
+{
+    const bool is_measured =
+        trainer->opts.costs == LG_TRAINER_COSTS_MEASURE && !trainer->has_given_links;
+    if (trainer->num_ranks > 1 && is_measured) {
+        LG_TRY(measure_links(trainer));
+    }
+    if (trainer->parallel.share_bytes == LG_SHARE_BY_LINKS) {
+        trainer->parallel.share_bytes = lg_machine_share_bytes(
+            &trainer->machine, trainer->num_replicas, trainer->num_pipeline_ranks);
+    }
+    return LG_OK;
 }

@@ -65,6 +65,11 @@ refused "too little memory, and what helps" 4 "over the budget of 1073741824 byt
     plan.memory_bytes=1GiB
 out=$("$leapgrad" simulate --equal-times ranks.pipeline=2 ranks.replicas=2 train.micro_batches=4 plan.strategy=1f1b+priority)
 contains "replicas" "$out" '^  ranks +4: 2 replicas x 2 pipeline ranks'
+slow=(--model resnet20 --machine "$machines/cpu-2x1gbe.json" ranks.replicas=2 train.batch=4 plan.strategy=priority)
+contains "sums of their own" "$("$leapgrad" simulate "${slow[@]}" ranks.share_bytes=0)" '^  sums +of 65 gradients over replicas in 43 reductions'
+contains "sums by the links" "$("$leapgrad" simulate "${slow[@]}")" '^  sums +of 65 gradients over replicas in 1[0-9] reductions'
+contains "sums in one" "$("$leapgrad" simulate "${slow[@]}" ranks.share_bytes=1G)" '^  sums +of 65 gradients over replicas in 2 reductions'
+refused "bytes to share" 2 'ranks.share_bytes' simulate "${slow[@]}" ranks.share_bytes=-2
 
 # --- recipes
 cat gpt.yaml - >ranks.yaml <<YAML

@@ -21,7 +21,8 @@ for recipe in cnn gpt; do
     done
     # Replicas have bits of their own: of their number and the micro-batches.
     train $recipe.yaml run.dir=$recipe-d $plain ranks.replicas=2 plan.strategy=barrier
-    for how in "pipeline=1 plan.strategy=priority" "pipeline=1 plan.strategy=reverse-first-k ranks.chunk_bytes=1K" \
+    for how in "pipeline=1 plan.strategy=priority" "pipeline=1 plan.strategy=reverse-first-k ranks.chunk_bytes=1K ranks.share_bytes=0" \
+        "pipeline=1 plan.strategy=wfbp ranks.share_bytes=20K" \
         "pipeline=2 plan.strategy=1f1b+wfbp"; do
         train $recipe.yaml run.dir=$recipe-dp $plain ranks.replicas=2 ranks.$how
         same "$recipe, two replicas, $how" "$(hash_of $recipe-d)" "$(hash_of $recipe-dp)"

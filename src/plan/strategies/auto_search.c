@@ -1,5 +1,5 @@
 /*
- * lg_search(): every problem (replicas, micro-batches, chunk size, placement) with every strategy; then the fastest few are
+ * lg_search(): every problem (replicas, micro-batches, sizes of messages, placement) with every strategy; then the fastest few are
  * improved (auto_improve.c). A problem is a graph with costs: placement and sizes are part of the graph.
  */
 #include <math.h>
@@ -88,6 +88,7 @@ typedef struct setting {
     int num_ranks; /* of a pipeline */
     int num_micro_batches;
     int64_t chunk_bytes;
+    int64_t share_bytes;
 } setting;
 
 static void problem_deinit(problem *p)
@@ -227,7 +228,8 @@ static lg_status make_problem(searcher *s, problem *p, const setting *set)
     lg_parallel parallel = {.num_replicas = set->num_replicas,
                             .num_pipeline_ranks = set->num_ranks,
                             .num_stages = 1,
-                            .chunk_bytes = set->chunk_bytes};
+                            .chunk_bytes = set->chunk_bytes,
+                            .share_bytes = set->share_bytes};
     if (set->num_ranks > 1) {
         LG_TRY(make_stages(s, &p->stages, set));
         lg_stages_apply(&p->stages, &parallel);
@@ -241,7 +243,8 @@ static lg_status make_problem(searcher *s, problem *p, const setting *set)
                                  .num_pipeline_ranks = set->num_ranks,
                                  .num_stages = lg_graph_num_stages(p->graph),
                                  .num_micro_batches = set->num_micro_batches,
-                                 .chunk_bytes = set->chunk_bytes};
+                                 .chunk_bytes = set->chunk_bytes,
+                                 .share_bytes = set->share_bytes};
     return LG_OK;
 }
 
@@ -436,6 +439,32 @@ static lg_status try_placements(searcher *s, setting set)
     return LG_OK;
 }
 
+/* All sizes of messages that replicas may have. */
+static lg_status try_messages(searcher *s, setting set)
+{
+    const int64_t default_shares[] = {
+        0, lg_machine_share_bytes(s->machine, set.num_replicas, set.num_ranks)};
+    const bool has_chunks = s->opts.chunk_bytes != NULL;
+    const bool has_shares = s->opts.share_bytes != NULL;
+    const int64_t *const chunks = has_chunks ? s->opts.chunk_bytes : default_chunks;
+    const int64_t *const shares = has_shares ? s->opts.share_bytes : default_shares;
+    const int num_chunks =
+        has_chunks ? s->opts.num_chunk_bytes : (int)(sizeof default_chunks / sizeof(int64_t));
+    const int num_shares =
+        has_shares ? s->opts.num_share_bytes : (int)(sizeof default_shares / sizeof(int64_t));
+    if (set.num_replicas == 1) {
+        return try_placements(s, set);
+    }
+    for (int i = 0; i < num_chunks; i++) {
+        for (int k = 0; k < num_shares; k++) {
+            set.chunk_bytes = chunks[i];
+            set.share_bytes = shares[k];
+            LG_TRY(try_placements(s, set));
+        }
+    }
+    return LG_OK;
+}
+
 static lg_status try_all(searcher *s)
 {
     const int num_ranks = s->machine->num_ranks;
@@ -443,23 +472,15 @@ static lg_status try_all(searcher *s)
     const int *const ms =
         s->opts.micro_batches != NULL ? s->opts.micro_batches : &own_micro_batches;
     const int num_ms = s->opts.micro_batches != NULL ? s->opts.num_micro_batches : 1;
-    const bool has_chunks = s->opts.chunk_bytes != NULL;
-    const int64_t *const chunks = has_chunks ? s->opts.chunk_bytes : default_chunks;
-    const int num_chunks =
-        has_chunks ? s->opts.num_chunk_bytes : (int)(sizeof default_chunks / sizeof(int64_t));
     for (int d = 1; d <= num_ranks; d++) {
         if (num_ranks % d != 0 || (s->opts.num_replicas > 0 && d != s->opts.num_replicas) ||
             num_ranks / d > s->num_blocks) {
             continue;
         }
         for (int i = 0; i < num_ms; i++) {
-            for (int k = 0; k < (d > 1 ? num_chunks : 1); k++) {
-                const setting set = {.num_replicas = d,
-                                     .num_ranks = num_ranks / d,
-                                     .num_micro_batches = ms[i],
-                                     .chunk_bytes = d > 1 ? chunks[k] : 0};
-                LG_TRY(try_placements(s, set));
-            }
+            const setting set = {
+                .num_replicas = d, .num_ranks = num_ranks / d, .num_micro_batches = ms[i]};
+            LG_TRY(try_messages(s, set));
         }
     }
     return LG_OK;
@@ -540,7 +561,9 @@ static int compare_entries(const void *a, const void *b)
            : x->num_replicas != y->num_replicas ? x->num_replicas - y->num_replicas
            : x->num_micro_batches != y->num_micro_batches
                ? x->num_micro_batches - y->num_micro_batches
-               : (x->chunk_bytes > y->chunk_bytes) - (x->chunk_bytes < y->chunk_bytes);
+           : x->chunk_bytes != y->chunk_bytes
+               ? (x->chunk_bytes > y->chunk_bytes) - (x->chunk_bytes < y->chunk_bytes)
+               : (x->share_bytes > y->share_bytes) - (x->share_bytes < y->share_bytes);
 }
 
 /* "zb-h1+priority (contiguous, 4 micro-batches)" */
@@ -549,6 +572,7 @@ static void describe(char *text, size_t text_bytes, const lg_search_entry *e)
     char size[32] = "";
     char replicas[32] = "";
     char chunks[48] = "";
+    char shares[64] = "";
     if (e->group_size > 0) {
         (void)snprintf(size, sizeof size, " %d", e->group_size);
     }
@@ -558,14 +582,19 @@ static void describe(char *text, size_t text_bytes, const lg_search_entry *e)
     if (e->chunk_bytes > 0) {
         (void)snprintf(chunks, sizeof chunks, ", chunks of %lld bytes", (long long)e->chunk_bytes);
     }
-    (void)snprintf(text, text_bytes, "%s%s (%s%s, %d micro-batch%s%s%s)", e->strategy,
+    if (e->share_bytes > 0) {
+        (void)snprintf(shares, sizeof shares, ", messages shared up to %lld bytes",
+                       (long long)e->share_bytes);
+    }
+    (void)snprintf(text, text_bytes, "%s%s (%s%s, %d micro-batch%s%s%s%s)", e->strategy,
                    e->has_push ? " with push" : "", lg_search_placement_name(e->placement), size,
-                   e->num_micro_batches, e->num_micro_batches == 1 ? "" : "es", replicas, chunks);
+                   e->num_micro_batches, e->num_micro_batches == 1 ? "" : "es", replicas, chunks,
+                   shares);
 }
 
 static void tell(lg_search_result *out)
 {
-    char name[160];
+    char name[240];
     const lg_search_entry *const best = &out->entries[0];
     const lg_search_entry *const named = &out->entries[out->best_named];
     const double above =
@@ -606,7 +635,7 @@ static lg_status place_best(searcher *s, problem *p)
             e->placement == p->entry.placement && e->group_size == p->entry.group_size &&
             e->num_replicas == p->entry.num_replicas && e->has_push == p->entry.has_push &&
             e->num_micro_batches == p->entry.num_micro_batches &&
-            e->chunk_bytes == p->entry.chunk_bytes) {
+            e->chunk_bytes == p->entry.chunk_bytes && e->share_bytes == p->entry.share_bytes) {
             e->peak_bytes = lgi_plan_peak_bytes(p->plan);
             memcpy(e->rank_peak_bytes, p->plan->peak_bytes,
                    (size_t)p->plan->num_ranks * sizeof *e->rank_peak_bytes);

@@ -38,16 +38,17 @@
 /* Plans this close are equal: costs do not tell them apart. */
 #define TIE_FRAC 0.001
 
-/* One chunk of one layer's gradients on one pipeline rank. */
+/* One chunk of one layer's gradients, or of those of layers that share messages, on one pipeline rank. */
 typedef struct chunk {
-    int op; /* of replica 0 */
-    int layer;
+    int op;    /* of replica 0 */
+    int layer; /* the first of them */
     int idx;
     int rank;
-    int update; /* of replica 0; -1: none */
+    int first_update; /* in `chunk_updates`; one for each layer */
+    int num_updates;
     double ready_ns;
     double ns;
-    double need_ns; /* when the next step first reads what its update writes */
+    double need_ns; /* when the next step first reads what its updates write */
     double end_ns;
     bool is_done;
 } chunk;
@@ -65,6 +66,9 @@ typedef struct reducer {
     int *position;   /* by that: 1 + position in `updates` */
     chunk *chunks;   /* sorted by rank, need, layer, chunk */
     int num_chunks;
+    int *chunk_updates; /* of replica 0 */
+    size_t num_chunk_updates;
+    size_t chunk_updates_capacity;
     lgi_op_times times;
     unsigned char *lag;
     bool *is_put_off;
@@ -84,6 +88,7 @@ static void reducer_deinit(reducer *r)
     lgi_free(r->update_idx);
     lgi_free(r->position);
     lgi_free(r->chunks);
+    lgi_free(r->chunk_updates);
     lgi_free(r->times.start_ns);
     lgi_free(r->times.end_ns);
     lgi_free(r->times.units_end_ns);
@@ -95,26 +100,38 @@ static void reducer_deinit(reducer *r)
     lgi_free(r->update_ns);
 }
 
-/* The update that waits for a reduction, directly or behind the layer's later chunks and statistics; or -1. */
-static int find_update(const reducer *r, int op)
+/* The reduction of the next chunk; -1: it is the last one. */
+static int next_chunk(const reducer *r, int op)
 {
     const lg_graph *const graph = r->units->input->graph;
-    const lg_edge *const edges = lg_graph_edges(graph);
-    const lg_op_info *const info = lg_graph_op(graph, op);
     for (int i = r->units->out_begin[op]; i < r->units->out_begin[op + 1]; i++) {
-        const lg_edge *const edge = &edges[r->units->out_edges[i]];
-        const lg_op_info *const to = lg_graph_op(graph, edge->to);
-        if (edge->distance == 0 && to->kind == LG_OP_UPDATE && to->layer == info->layer) {
+        const lg_edge *const edge = &lg_graph_edges(graph)[r->units->out_edges[i]];
+        if (edge->distance == 0 && lg_graph_op(graph, edge->to)->kind == LG_OP_ALL_REDUCE) {
             return edge->to;
         }
     }
-    for (int i = r->units->out_begin[op]; i < r->units->out_begin[op + 1]; i++) {
-        const lg_edge *const edge = &edges[r->units->out_edges[i]];
-        if (edge->distance == 0 && lg_graph_op(graph, edge->to)->kind == LG_OP_ALL_REDUCE) {
-            return find_update(r, edge->to);
+    return -1;
+}
+
+/* The updates that wait for a reduction: they read what its last chunk writes. */
+static lg_status find_updates_behind(reducer *r, chunk *c)
+{
+    const lg_graph *const graph = r->units->input->graph;
+    int last = c->op;
+    for (int next = last; next >= 0; next = next_chunk(r, next)) {
+        last = next;
+    }
+    c->first_update = (int)r->num_chunk_updates;
+    for (int i = r->units->out_begin[last]; i < r->units->out_begin[last + 1]; i++) {
+        const lg_edge *const edge = &lg_graph_edges(graph)[r->units->out_edges[i]];
+        if (edge->distance == 0 && lg_graph_op(graph, edge->to)->kind == LG_OP_UPDATE) {
+            LG_TRY(lgi_grow(&r->chunk_updates, &r->chunk_updates_capacity, r->num_chunk_updates + 1,
+                            sizeof(int)));
+            r->chunk_updates[r->num_chunk_updates++] = edge->to;
+            c->num_updates++;
         }
     }
-    return -1;
+    return LG_OK;
 }
 
 /* Builders make updates replica by replica, layer by layer. */
@@ -179,8 +196,8 @@ static lg_status reducer_init(reducer *r)
                         .layer = info->layer,
                         .idx = info->chunk,
                         .rank = info->rank,
-                        .update = find_update(r, op),
                         .ns = lgi_all_reduce_ns(r->units, info->rank, info->message_bytes)};
+            LG_TRY(find_updates_behind(r, &r->chunks[r->num_chunks - 1]));
         }
     }
     return LG_OK;
@@ -227,8 +244,7 @@ static double update_need_ns(const reducer *r, int update)
 {
     const lg_edge *const edges = lg_graph_edges(r->units->input->graph);
     double ns = INFINITY;
-    for (int i = update >= 0 ? r->units->out_begin[update] : 0;
-         update >= 0 && i < r->units->out_begin[update + 1]; i++) {
+    for (int i = r->units->out_begin[update]; i < r->units->out_begin[update + 1]; i++) {
         const lg_edge *const edge = &edges[r->units->out_edges[i]];
         if (edge->distance == 1) {
             ns = fmin(ns, r->times.start_ns[edge->to]);
@@ -245,12 +261,15 @@ static lg_status measure(reducer *r, const lgi_tail *tail)
     lg_plan_destroy(plan);
     for (int i = 0; i < r->num_chunks; i++) {
         chunk *const c = &r->chunks[i];
-        c->need_ns = update_need_ns(r, c->update);
+        c->need_ns = INFINITY; /* of layers that share it, that of the most urgent one */
+        for (int k = 0; k < c->num_updates; k++) {
+            c->need_ns = fmin(c->need_ns, update_need_ns(r, r->chunk_updates[c->first_update + k]));
+        }
         c->ready_ns = chunk_ready_ns(r, c->op);
         c->is_done = false;
     }
     qsort(r->chunks, (size_t)r->num_chunks, sizeof *r->chunks, compare_chunks);
-    /* later chunks of a layer depend on the gradient only through the first one, as the graph's edges go */
+    /* later chunks depend on the gradients only through the first one, as the graph's edges go */
     for (int i = 1; i < r->num_chunks; i++) {
         chunk *const c = &r->chunks[i];
         if (c->idx > 0 && r->chunks[i - 1].layer == c->layer && r->chunks[i - 1].rank == c->rank) {
@@ -321,7 +340,23 @@ static bool is_behind_reduction(const lg_op_info *info)
     return (info->kind == LG_OP_GRAD_STAT && info->micro_batch < 0) || info->kind == LG_OP_RATE;
 }
 
-/* A chunk and the update of its layer go over the step's end, on all replicas. */
+static void set_lag_of_layer(reducer *r, int update)
+{
+    const lg_graph *const graph = r->units->input->graph;
+    const lg_op_info *const of_update = lg_graph_op(graph, update);
+    for (int replica = 0; replica < r->units->num_replicas; replica++) {
+        r->lag[r->all_updates[replica * r->num_updates_each + r->update_idx[update]]] = 1;
+    }
+    for (int op = 0; r->has_statistics && op < lg_graph_num_ops(graph); op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        if (is_behind_reduction(info) && info->layer == of_update->layer &&
+            info->rank % r->units->num_ranks == of_update->rank) {
+            r->lag[op] = 1;
+        }
+    }
+}
+
+/* A chunk and the updates of its layers go over the step's end, on all replicas. */
 static void set_lag(reducer *r, const chunk *c)
 {
     const lg_graph *const graph = r->units->input->graph;
@@ -329,15 +364,8 @@ static void set_lag(reducer *r, const chunk *c)
     for (int k = r->groups.begin[group]; k < r->groups.begin[group + 1]; k++) {
         r->lag[r->groups.ops[k]] = 1;
     }
-    for (int replica = 0; replica < r->units->num_replicas; replica++) {
-        r->lag[r->all_updates[replica * r->num_updates_each + r->update_idx[c->update]]] = 1;
-    }
-    for (int op = 0; r->has_statistics && op < lg_graph_num_ops(graph); op++) {
-        const lg_op_info *const info = lg_graph_op(graph, op);
-        if (is_behind_reduction(info) && info->layer == c->layer &&
-            info->rank % r->units->num_ranks == c->rank) {
-            r->lag[op] = 1;
-        }
+    for (int i = 0; i < c->num_updates; i++) {
+        set_lag_of_layer(r, r->chunk_updates[c->first_update + i]);
     }
 }
 
@@ -368,22 +396,27 @@ static void sort_reductions(reducer *r, int begin, int end, int *scratch)
     memcpy(&r->reductions[begin], scratch, (size_t)num * sizeof *scratch);
 }
 
+/* The update waits until `ns` at least. */
+static void delay_update(reducer *r, int update, double ns)
+{
+    int *const position = &r->position[r->update_idx[update]];
+    if (*position == 0) {
+        r->updates[r->num_updates] = update;
+        r->update_ns[r->num_updates] = 0.0;
+        *position = ++r->num_updates;
+    }
+    r->update_ns[*position - 1] = fmax(r->update_ns[*position - 1], ns);
+}
+
 static void order_updates(reducer *r)
 {
     r->num_updates = 0;
     memset(r->position, 0, (size_t)r->num_updates_each * sizeof(int));
     for (int i = 0; i < r->num_chunks; i++) {
         const chunk *const c = &r->chunks[i];
-        if (c->update < 0) {
-            continue;
+        for (int k = 0; k < c->num_updates; k++) {
+            delay_update(r, r->chunk_updates[c->first_update + k], c->end_ns);
         }
-        int *const position = &r->position[r->update_idx[c->update]];
-        if (*position == 0) {
-            r->updates[r->num_updates] = c->update;
-            r->update_ns[r->num_updates] = 0.0;
-            *position = ++r->num_updates;
-        }
-        r->update_ns[*position - 1] = fmax(r->update_ns[*position - 1], c->end_ns);
     }
     for (int i = 1; i < r->num_updates; i++) { /* insertion sort by time; stable */
         const int op = r->updates[i];
@@ -416,7 +449,7 @@ static lg_status order_reductions(reducer *r, reduce_order by, bool has_lag)
         const double limit_ns = units_end_ns(r, rank);
         for (int i = begin; has_lag && i < end; i++) {
             const chunk *const c = &r->chunks[i];
-            if (c->end_ns > limit_ns && c->update >= 0) {
+            if (c->end_ns > limit_ns && c->num_updates > 0) {
                 set_lag(r, c);
             }
         }

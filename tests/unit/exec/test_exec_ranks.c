@@ -93,6 +93,7 @@ static void check_strategies(rf_run run, const rf_result *expected)
 static void check_grid(rf_model model)
 {
     static const int64_t chunks[] = {0, 72, 4096, 20000};
+    static const int64_t shares[] = {2000, 0, LG_SHARE_BY_LINKS, 1 << 20};
     static rf_result expected;
     for (int d = 1; d <= 2; d++) {
         for (int m = FIRST_M; m <= LAST_M; m++) {
@@ -106,6 +107,7 @@ static void check_grid(rf_model model)
             for (int p = m == 2 ? 1 : 2; p <= LAST_P; p++) {
                 run.num_pipeline_ranks = p;
                 run.chunk_bytes = chunks[(m + p) % 4];
+                run.share_bytes = shares[(m + 2 * p) % 4];
                 check_strategies(run, &expected);
             }
         }

@@ -243,7 +243,11 @@ static void ranks_exchange_values_gradients_and_sums(void **state)
     for (int layer = 0; layer < lg_model_num_layers(model); layer++) {
         stage_of_layer[layer] = layer > lg_model_find_layer(model, "relu1");
     }
-    const lg_parallel parallel = {2, 2, 2, stage_of_layer, NULL, 64};
+    const lg_parallel parallel = {.num_replicas = 2,
+                                  .num_pipeline_ranks = 2,
+                                  .num_stages = 2,
+                                  .stage_of_layer = stage_of_layer,
+                                  .chunk_bytes = 64};
     lg_graph_opts opts = lg_graph_opts_default();
     lg_graph *graph = NULL;
     opts.num_samples = 7;

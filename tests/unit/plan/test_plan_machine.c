@@ -152,6 +152,29 @@ static void every_shortened_file_is_refused(void **state)
     }
 }
 
+/* Of a reduction of the bytes, the latency takes a ninth to a 17th, whatever the links are. */
+static void shared_messages_are_worth_their_latency(void **state)
+{
+    (void)state;
+    lg_machine machine = lg_machine_default();
+    machine.num_ranks = 8;
+    machine.ranks_per_host = 1;
+    machine.inter_host = (lg_link){.latency_ns = 50e3, .bytes_per_s = 117e6, .is_shared = true};
+    /* 2 latencies of 50 us, 8 to 16 of them are 93,600 to 187,200 bytes */
+    assert_int_equal(lg_machine_share_bytes(&machine, 2, 1), 131072);
+    machine.inter_host.bytes_per_s = 11.7e6;
+    assert_int_equal(lg_machine_share_bytes(&machine, 2, 1), 16384);
+    assert_int_equal(lg_machine_share_bytes(&machine, 1, 8), 0);
+    machine.inter_host.latency_ns = 0.0;
+    assert_int_equal(lg_machine_share_bytes(&machine, 2, 1), 0);
+    machine.inter_host.latency_ns = 1e12; /* a limit all the same */
+    assert_int_equal(lg_machine_share_bytes(&machine, 8, 1), 64 << 20);
+    /* replicas that are on one host have that host's links */
+    machine.ranks_per_host = 8;
+    machine.intra_host = (lg_link){.latency_ns = 1e3, .bytes_per_s = 1e9, .is_shared = false};
+    assert_int_equal(lg_machine_share_bytes(&machine, 2, 4), 16384 * 2 / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +182,7 @@ int main(void)
         cmocka_unit_test(the_examples_are_machines),
         cmocka_unit_test(bad_files_are_refused_with_the_place),
         cmocka_unit_test(every_shortened_file_is_refused),
+        cmocka_unit_test(shared_messages_are_worth_their_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ typedef struct spread {
     int num_micro_batches;
     int64_t num_samples; /* need not divide */
     int64_t chunk_bytes;
+    int64_t share_bytes;
     bool has_clipping;
     bool is_v;
     int stages_per_rank;
@@ -44,7 +45,9 @@ typedef struct parallel_case {
 
 static void parallel_init(parallel_case *c, lg_model *model, const spread *s)
 {
-    lg_parallel parallel = {.num_replicas = s->num_replicas, .chunk_bytes = s->chunk_bytes};
+    lg_parallel parallel = {.num_replicas = s->num_replicas,
+                            .chunk_bytes = s->chunk_bytes,
+                            .share_bytes = s->share_bytes};
     lg_graph_opts opts = lg_graph_opts_default();
     *c = (parallel_case){.model = model};
     assert_ok(lg_stages_contiguous(&c->stages, model, s->num_ranks,
@@ -114,6 +117,8 @@ static void all_combinations_are_proved_for_random_numbers(void **state)
                     .is_v = BELOW(3) == 0,
                     .stages_per_rank = 1 + BELOW(2)};
         s.stages_per_rank = s.is_v ? 2 : s.stages_per_rank;
+        const int shift = BELOW(16);
+        s.share_bytes = shift < 8 ? (int64_t)100 << shift : 0;
         s.num_samples = (int64_t)s.num_replicas * s.num_micro_batches + BELOW(s.num_micro_batches);
         parallel_case c;
         parallel_init(&c, tied_gpt(s.num_ranks * s.stages_per_rank + BELOW(2)), &s);
@@ -145,12 +150,14 @@ static void all_combinations_are_proved_for_random_numbers(void **state)
 /* --- what each promises -------------------------------------------------------------------------------------------------------- */
 
 /* Two replicas of a row of linear layers on one host each, times by hand. */
-static void rows_init(parallel_case *c, int num_blocks, double compute_ns, double reduce_ns)
+static void shared_rows_init(parallel_case *c, int num_blocks, double compute_ns, double reduce_ns,
+                             int64_t share_bytes)
 {
     const spread s = {.num_replicas = 2,
                       .num_ranks = 1,
                       .num_micro_batches = 1,
                       .num_samples = 2,
+                      .share_bytes = share_bytes,
                       .stages_per_rank = 1};
     parallel_init(c, linear_model(num_blocks), &s);
     c->machine.ranks_per_host = 1;
@@ -164,6 +171,11 @@ static void rows_init(parallel_case *c, int num_blocks, double compute_ns, doubl
             strncmp(lg_model_layer(c->model, lg_graph_op(c->graph, op)->layer)->name, "h.", 2) == 0;
         lg_costs_set_op_ns(c->costs, op, 0, is_compute && is_layer ? compute_ns : 0.0);
     }
+}
+
+static void rows_init(parallel_case *c, int num_blocks, double compute_ns, double reduce_ns)
+{
+    shared_rows_init(c, num_blocks, compute_ns, reduce_ns, 0);
 }
 
 static double rows_step_ns(const parallel_case *c, const char *strategy, int k, lg_plan **out)
@@ -264,6 +276,50 @@ static void bytes_between_hosts_take_their_part_of_the_cores(void **state)
     parallel_deinit(&c);
 }
 
+static int lag_of(const lg_plan *plan, const lg_graph *graph, const char *name)
+{
+    int lane = 0;
+    const int at = position(plan, graph, name, &lane);
+    return plan->lanes[lane].entries[at].lag;
+}
+
+/* A latency is paid once for all that is shared; it is as urgent as its first layer, and all of its updates go with it. */
+static void shared_reductions_go_by_their_first_layer(void **state)
+{
+    (void)state;
+    parallel_case apart;
+    parallel_case shared;
+    lg_plan *plan = NULL;
+    /* 17 layers of 16 bytes, in twos from the last one on; the stem is by itself */
+    rows_init(&apart, 16, 100.0, 10.0);
+    shared_rows_init(&shared, 16, 100.0, 10.0, 32);
+    apart.machine.inter_host.latency_ns = 250.0;
+    shared.machine.inter_host.latency_ns = 250.0;
+    const double one_by_one = rows_step_ns(&apart, "priority", -1, &plan);
+    lg_plan_destroy(plan);
+    assert_true(rows_step_ns(&shared, "priority", -1, &plan) < 0.8 * one_by_one);
+    int before = -1;
+    for (int first = 0; first < 16; first += 2) {
+        int lane = 0;
+        char name[32];
+        (void)snprintf(name, sizeof name, "all_reduce(h.%d+1,0)@0", first);
+        const int here = position(plan, shared.graph, name, &lane);
+        const int lag = lag_of(plan, shared.graph, name);
+        assert_true(lag == 0 || here > before); /* those over the step's end: by need */
+        before = lag == 1 ? here : before;
+        for (int block = first; block < first + 2; block++) {
+            for (int replica = 0; replica < 2; replica++) {
+                (void)snprintf(name, sizeof name, "update(h.%d)@%d", block, replica);
+                assert_int_equal(lag_of(plan, shared.graph, name), lag);
+            }
+        }
+    }
+    assert_true(before >= 0);
+    lg_plan_destroy(plan);
+    parallel_deinit(&apart);
+    parallel_deinit(&shared);
+}
+
 static void budgets_limit_the_search_for_k(void **state)
 {
     (void)state;
@@ -295,6 +351,7 @@ int main(void)
         cmocka_unit_test(each_half_gains_on_the_one_before),
         cmocka_unit_test(reverse_first_k_runs_the_first_weight_gradients_last_and_in_order),
         cmocka_unit_test(bytes_between_hosts_take_their_part_of_the_cores),
+        cmocka_unit_test(shared_reductions_go_by_their_first_layer),
         cmocka_unit_test(budgets_limit_the_search_for_k),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

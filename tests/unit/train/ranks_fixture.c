@@ -50,10 +50,11 @@ const char *rf_describe(const rf_run *run)
 {
     static char text[256];
     static const char *const models[RF_NUM_MODELS] = {"cnn", "gpt", "bert"};
-    (void)snprintf(text, sizeof text, "%s %s %s P=%d D=%d M=%d stages=%d batch=%lld chunk=%lld",
-                   models[run->model], run->device, run->strategy, run->num_pipeline_ranks,
-                   run->num_replicas, run->num_micro_batches, run->num_stages,
-                   (long long)run->num_samples, (long long)run->chunk_bytes);
+    (void)snprintf(
+        text, sizeof text, "%s %s %s P=%d D=%d M=%d stages=%d batch=%lld chunk=%lld share=%lld",
+        models[run->model], run->device, run->strategy, run->num_pipeline_ranks, run->num_replicas,
+        run->num_micro_batches, run->num_stages, (long long)run->num_samples,
+        (long long)run->chunk_bytes, (long long)run->share_bytes);
     return text;
 }
 
@@ -285,11 +286,11 @@ static lg_status look_at(const rank_thread *self, lg_trainer *trainer)
         LG_TRY(lg_trainer_rate(trainer, 0, &result->rate));
         LG_TRY(lg_trainer_iterations(trainer, &result->iterations));
     }
+    result->num_ops = lg_graph_num_ops(lg_trainer_graph(trainer));
     if (run->records) {
         lg_timeline timeline;
         LG_TRY(lg_trainer_timeline(trainer, &timeline));
         result->num_spans = timeline.num_spans;
-        result->num_ops = lg_graph_num_ops(lg_trainer_graph(trainer));
         lg_timeline_deinit(&timeline);
     }
     if (run->save_path != NULL) {
@@ -364,6 +365,7 @@ static void place(const lg_model *model, const rf_run *run, lg_parallel *paralle
     parallel->stage_of_layer = stage_of_layer;
     parallel->rank_of_stage = rank_of_stage;
     parallel->chunk_bytes = run->chunk_bytes;
+    parallel->share_bytes = run->share_bytes;
 }
 
 void rf_train_all(const rf_run *run, rf_result *results)

@@ -26,6 +26,7 @@ typedef struct rf_run {
     int num_micro_batches;
     int64_t num_samples; /* of a batch */
     int64_t chunk_bytes;
+    int64_t share_bytes;
     int num_steps;
     int64_t ragged_samples; /* of the last but one batch; 0: it is like the others */
     bool evaluates;         /* after the second step, and predicts */

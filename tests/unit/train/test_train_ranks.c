@@ -98,6 +98,42 @@ static void chunks_do_not_change_the_bits(void **state)
     }
 }
 
+/* With statistics, whose sums travel along, and without. */
+static void sharing_messages_does_not_change_the_bits(void **state)
+{
+    (void)state;
+    static const int64_t shares[] = {1000, 3000, 1 << 20, LG_SHARE_BY_LINKS};
+    static const char *const strategies[] = {"priority", "wfbp", "reverse-first-k", "barrier"};
+    for (int model = 0; model < RF_NUM_MODELS; model++) {
+        for (int d = 2; d <= 3; d++) {
+            rf_run run = rf_run_default();
+            run.model = (rf_model)model;
+            run.device = d == 3 ? "reference-f64" : lg_device_name(0);
+            run.num_replicas = d;
+            run.num_micro_batches = 2;
+            run.num_steps = 3;
+            run.strategy = "wfbp";
+            run.optim.scaling = d == 2 ? LG_LR_SCALING_LENA : LG_LR_SCALING_NONE;
+            run.optim.base_batch = 3.0;
+            run.optim.skip = LG_SKIP_LAYER;
+            rf_train(&run, &one);
+            for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+                run.share_bytes = shares[i];
+                run.chunk_bytes = i % 2 == 0 ? 0 : 1000;
+                run.strategy = strategies[i];
+                rf_train(&run, &other);
+                if (strcmp(one.hash, other.hash) != 0) {
+                    fail_msg("%s: %s, expected %s", rf_describe(&run), other.hash, one.hash);
+                }
+                if (other.num_ops >= one.num_ops && run.chunk_bytes == 0) {
+                    fail_msg("%s: %d ops, %d without", rf_describe(&run), other.num_ops,
+                             one.num_ops);
+                }
+            }
+        }
+    }
+}
+
 /* Gains are ratios of sums of squares; what differs is the order of additions in f32. */
 #define GAIN_TOLERANCE 1e-6
 
@@ -280,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_give_the_gradient_of_the_whole_batch),
         cmocka_unit_test(chunks_do_not_change_the_bits),
+        cmocka_unit_test(sharing_messages_does_not_change_the_bits),
         cmocka_unit_test(replicas_have_the_gains_of_accumulation),
         cmocka_unit_test(rates_do_not_depend_on_stages),
         cmocka_unit_test(training_goes_on_with_the_same_bits),
