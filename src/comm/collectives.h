@@ -46,7 +46,8 @@ LG_NODISCARD lg_status lgi_comm_measure_links(lg_comm *comm, int64_t num_bytes,
 LG_NODISCARD lg_status lgi_comm_hosts(lg_comm *comm, int *hosts);
 
 /*
- * Cuts messages between ranks of different hosts in pieces, according to the rate of that link. For large messages an MPI asks back
+ * The rate of the link between ranks of different hosts: from it the communication thread knows when a message is worth a look, and
+ * messages are cut in pieces where it is slow. For large messages an MPI asks back
  * and forth whenever both sides look at it, which is seldom while they compute, and a slow link stands still meanwhile; what is
  * below a limit is sent at once. Fast links keep whole messages. Rank 0's arguments count; no other message is under way.
  */

@@ -13,6 +13,7 @@
 #define SLOW_PIECE_BYTES INT64_C(60000)
 /* A piece takes as long as the pause between two looks at MPI, or so: faster links would have more pieces than looks. */
 #define SLOW_BYTES_PER_S 500e6
+#define MAX_BYTES_PER_S 1e15
 
 void lgi_comm_init(lg_comm *comm, const lgi_transport *transport, void *state)
 {
@@ -83,10 +84,12 @@ double lg_comm_timeout(const lg_comm *comm)
 
 lg_status lgi_comm_set_far_link(lg_comm *comm, int ranks_per_host, double bytes_per_s)
 {
-    int64_t agreed[2] = {ranks_per_host, bytes_per_s < SLOW_BYTES_PER_S ? SLOW_PIECE_BYTES : 0};
+    int64_t agreed[3] = {ranks_per_host, bytes_per_s < SLOW_BYTES_PER_S ? SLOW_PIECE_BYTES : 0,
+                         (int64_t)fmin(bytes_per_s, MAX_BYTES_PER_S)};
     LG_TRY(lgi_comm_broadcast(comm, 0, agreed, sizeof agreed));
     atomic_store(&comm->ranks_per_host, (int)agreed[0]);
     atomic_store(&comm->far_piece_bytes, agreed[1]);
+    atomic_store(&comm->far_bytes_per_s, agreed[2]);
     return LG_OK;
 }
 

@@ -9,8 +9,8 @@
  * something counts `wakes` up first and then looks whether the thread is asleep; the thread says that it is asleep before it
  * compares. Both sequentially consistent, so one of the two sees the other.
  *
- * A transport that needs polling is asked at intervals that are a small part of the time since something happened, so that the
- * delay is a small part of any wait, up to one bound while messages are under way and a larger one while none is. Sleeping rather
+ * A transport that needs polling says when its messages are worth a look, between two bounds; while none is under way it is looked
+ * at seldom. Sleeping rather
  * than spinning, because the compute lanes own the cores, unless the driver says that they stand still.
  */
 #include <assert.h>
@@ -29,10 +29,9 @@
 #define TICK_NS UINT64_C(250000000)
 /* One look costs about 10 us of a core, most of it for sleeping and waking. */
 #define NOW_POLL_NS UINT64_C(20000)
-#define MIN_POLL_NS UINT64_C(200000)
+#define MIN_POLL_NS UINT64_C(50000)
 #define MAX_BUSY_POLL_NS UINT64_C(500000)
 #define MAX_IDLE_POLL_NS UINT64_C(20000000)
-#define POLL_PART 8 /* of the time since something happened */
 /* Short: threads of several processes on one core do not yield to each other. */
 #define SPIN_NS UINT64_C(50000)
 /* A driver that wants rounds of a transport that wakes by itself: only in case it waits for something else. */
@@ -181,7 +180,8 @@ static void sleep_until_woken(lg_comm *comm, int seen, int64_t timeout_ns)
 }
 
 /* How long until the next round, if nobody wakes the thread. */
-static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t unchanged_ns)
+static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t now_ns,
+                         uint64_t unchanged_ns)
 {
     const lgi_transport *transport = comm->transport;
     if (wanted == LGI_DRIVE_NOW && unchanged_ns < SPIN_NS) {
@@ -193,10 +193,10 @@ static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t unchang
     if (wanted == LGI_DRIVE_NOW) {
         return NOW_POLL_NS;
     }
-    const bool is_busy = wanted == LGI_DRIVE_SOON || transport->is_busy(comm);
+    const uint64_t look_ns = transport->look_in_ns(comm, now_ns);
+    const bool is_busy = wanted == LGI_DRIVE_SOON || look_ns != UINT64_MAX;
     const uint64_t max_ns = is_busy ? MAX_BUSY_POLL_NS : MAX_IDLE_POLL_NS;
-    const uint64_t part_ns = unchanged_ns / POLL_PART;
-    return part_ns < MIN_POLL_NS ? MIN_POLL_NS : part_ns < max_ns ? part_ns : max_ns;
+    return look_ns < MIN_POLL_NS ? MIN_POLL_NS : look_ns < max_ns ? look_ns : max_ns;
 }
 
 static void run_rounds(lg_comm *comm)
@@ -243,7 +243,7 @@ static void run_rounds(lg_comm *comm)
             continue;
         }
         const uint64_t tick_in_ns = next_tick_ns > now_ns ? next_tick_ns - now_ns : 0;
-        const uint64_t next_in_ns = pause_ns(comm, wanted, now_ns - changed_ns);
+        const uint64_t next_in_ns = pause_ns(comm, wanted, now_ns, now_ns - changed_ns);
         if (next_in_ns == 0) {
             (void)sched_yield();
         } else {

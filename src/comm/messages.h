@@ -40,7 +40,8 @@ typedef struct lgi_message {
     /* The communicator's: */
     lg_comm *comm;
     struct lgi_message *next;
-    int num_pieces; /* under way; they end in any order */
+    int num_pieces;  /* under way; they end in any order */
+    uint64_t due_ns; /* not before */
     int64_t num_moved_bytes;
 } lgi_message;
 

@@ -29,8 +29,8 @@ typedef struct lgi_transport {
     void (*start)(lg_comm *comm, lgi_message *message);
     /* Moves what can be moved without waiting. *has_more: there is more to do at once. Returns how many things happened. */
     int (*progress)(lg_comm *comm, bool *has_more);
-    /* Whether messages are under way that only progress() ends. */
-    bool (*is_busy)(const lg_comm *comm);
+    /* In how long the messages under way are worth a look, UINT64_MAX if there are none. (only if needs_polling) */
+    uint64_t (*look_in_ns)(const lg_comm *comm, uint64_t now_ns);
     /* Some times a second: signs of life. (optional) */
     void (*tick)(lg_comm *comm, uint64_t now_ns);
     /* The communicator has failed: passes it on if the failure is this rank's own, and ends all messages. Once. */
@@ -79,8 +79,9 @@ struct lg_comm {
     _Atomic(lgi_message *) inbox; /* posted, last one first */
     _Atomic int num_open;         /* posted, not done */
     _Atomic int64_t timeout_ns;
-    _Atomic int ranks_per_host;      /* for the next one */
+    _Atomic int ranks_per_host;      /* for the next two */
     _Atomic int64_t far_piece_bytes; /* of messages to ranks of other hosts; 0: whole */
+    _Atomic int64_t far_bytes_per_s; /* how fast they go; 0: not known */
 
     pthread_mutex_t driver_mutex; /* held during a round of the driver */
     lgi_drive (*drive)(void *user);

@@ -189,11 +189,6 @@ static int local_progress(lg_comm *comm, bool *has_more)
     return num_done;
 }
 
-static bool local_is_busy(const lg_comm *comm)
-{
-    return end_of(comm)->num_copies > 0;
-}
-
 /* Takes this rank's unmatched messages with `peer` out of the queues. */
 static int end_unmatched(local_end *end, int peer)
 {
@@ -351,7 +346,6 @@ static const lgi_transport local_transport = {
     .needs_polling = false,
     .start = local_start,
     .progress = local_progress,
-    .is_busy = local_is_busy,
     .fail = local_fail,
     .leave = local_leave,
     .close = local_close,

@@ -43,6 +43,8 @@
 #define MOVED_NS UINT64_C(1500)
 #define MAX_MOVES 64
 #define CONTROL_TAG 0
+/* A message that is late by some time is looked at again after this part of it. */
+#define LATE_PART 8
 
 /* An MPI message has less than 2^31 bytes. */
 static int64_t max_piece_bytes = INT64_C(1) << 30;
@@ -79,9 +81,10 @@ typedef struct mpi_state {
     lgi_message **active; /* in the order of their start */
     size_t num_active;
     size_t active_capacity;
-    uint64_t tick_ns;   /* the last one */
-    unsigned num_moves; /* in a row */
-    bool is_leaving;    /* said so, and is in the last barrier */
+    uint64_t tick_ns;         /* the last one */
+    uint64_t wire_free_ns[2]; /* between hosts, in and out: when what was posted has gone */
+    unsigned num_moves;       /* in a row */
+    bool is_leaving;          /* said so, and is in the last barrier */
     bool has_passed_barrier;
     bool is_silent; /* no more calls of MPI */
     uint64_t failed_ns;
@@ -306,12 +309,31 @@ static bool mpi_told(lg_comm *comm, int rank, lgi_comm_sign *out, uint64_t *hear
 
 /* --- messages ------------------------------------------------------------------------------------------------------------ */
 
+static bool is_far(lg_comm *comm, int peer)
+{
+    const int ranks_per_host = atomic_load(&comm->ranks_per_host);
+    return ranks_per_host > 0 && peer / ranks_per_host != comm->rank / ranks_per_host;
+}
+
 static int64_t piece_bytes_for(lg_comm *comm, int peer)
 {
-    const int64_t far_bytes = atomic_load(&comm->far_piece_bytes);
-    const int ranks_per_host = atomic_load(&comm->ranks_per_host);
-    const bool is_far = far_bytes > 0 && peer / ranks_per_host != comm->rank / ranks_per_host;
-    return is_far && far_bytes < max_piece_bytes ? far_bytes : max_piece_bytes;
+    const int64_t far_bytes = is_far(comm, peer) ? atomic_load(&comm->far_piece_bytes) : 0;
+    return far_bytes > 0 && far_bytes < max_piece_bytes ? far_bytes : max_piece_bytes;
+}
+
+/* Behind what goes the same way already, if it has a way of its own. */
+static uint64_t due_ns_for(lg_comm *comm, const lgi_message *message)
+{
+    mpi_state *state = state_of(comm);
+    const int64_t rate = is_far(comm, message->peer) ? atomic_load(&comm->far_bytes_per_s) : 0;
+    const uint64_t now_ns = lgi_clock_ns();
+    uint64_t *const free_ns = &state->wire_free_ns[message->is_send ? 1 : 0];
+    if (rate <= 0) {
+        return now_ns;
+    }
+    *free_ns = (*free_ns > now_ns ? *free_ns : now_ns) +
+               (uint64_t)(1e9 * (double)message->num_bytes / (double)rate);
+    return *free_ns;
 }
 
 static void mpi_start(lg_comm *comm, lgi_message *message)
@@ -325,6 +347,7 @@ static void mpi_start(lg_comm *comm, lgi_message *message)
     }
     state->active[state->num_active++] = message;
     know_peer(comm, message->peer);
+    message->due_ns = due_ns_for(comm, message);
     const int64_t piece_bytes = piece_bytes_for(comm, message->peer);
     int64_t begin = 0;
     do {
@@ -420,9 +443,17 @@ static int mpi_progress(lg_comm *comm, bool *has_more)
     return num_changes;
 }
 
-static bool mpi_is_busy(const lg_comm *comm)
+/* A message is looked at when it can have come, and then at intervals that are a small part of how late it is. */
+static uint64_t mpi_look_in_ns(const lg_comm *comm, uint64_t now_ns)
 {
-    return state_of(comm)->num_active > 0;
+    const mpi_state *state = state_of(comm);
+    uint64_t in_ns = UINT64_MAX;
+    for (size_t i = 0; i < state->num_active; i++) {
+        const uint64_t due_ns = state->active[i]->due_ns;
+        const uint64_t one_ns = due_ns > now_ns ? due_ns - now_ns : (now_ns - due_ns) / LATE_PART;
+        in_ns = one_ns < in_ns ? one_ns : in_ns;
+    }
+    return in_ns;
 }
 
 /* --- failure and end ------------------------------------------------------------------------------------------------------- */
@@ -562,7 +593,7 @@ static const lgi_transport mpi_transport = {
     .open = mpi_open,
     .start = mpi_start,
     .progress = mpi_progress,
-    .is_busy = mpi_is_busy,
+    .look_in_ns = mpi_look_in_ns,
     .tick = mpi_tick,
     .fail = mpi_fail,
     .leave = mpi_leave,
