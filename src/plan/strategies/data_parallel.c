@@ -77,6 +77,7 @@ typedef struct reducer {
     int *updates;
     double *update_ns; /* by update: when its last reduction ends */
     int num_updates;
+    int *tail_updates; /* the same of all replicas */
 } reducer;
 
 /* --- facts ---------------------------------------------------------------------------------------------------------------- */
@@ -98,6 +99,7 @@ static void reducer_deinit(reducer *r)
     lgi_free(r->reductions);
     lgi_free(r->updates);
     lgi_free(r->update_ns);
+    lgi_free(r->tail_updates);
 }
 
 /* The reduction of the next chunk; -1: it is the last one. */
@@ -149,6 +151,7 @@ static lg_status find_updates(reducer *r)
     LG_TRY(lgi_calloc(&r->position, (size_t)r->num_updates_each, sizeof(int)));
     LG_TRY(lgi_calloc(&r->updates, (size_t)r->num_updates_each, sizeof(int)));
     LG_TRY(lgi_calloc(&r->update_ns, (size_t)r->num_updates_each, sizeof(double)));
+    LG_TRY(lgi_calloc(&r->tail_updates, (size_t)num, sizeof(int)));
     num = 0;
     for (int op = 0; op < lg_graph_num_ops(graph); op++) {
         const lg_op_info *const info = lg_graph_op(graph, op);
@@ -429,6 +432,13 @@ static void order_updates(reducer *r)
         r->updates[k] = op;
         r->update_ns[k] = ns;
     }
+    for (int i = 0; i < r->num_updates; i++) {
+        const int idx = r->update_idx[r->updates[i]];
+        for (int replica = 0; replica < r->units->num_replicas; replica++) {
+            r->tail_updates[i * r->units->num_replicas + replica] =
+                r->all_updates[replica * r->num_updates_each + idx];
+        }
+    }
 }
 
 static lg_status order_reductions(reducer *r, reduce_order by, bool has_lag)
@@ -470,8 +480,8 @@ static lgi_tail tail_of(const reducer *r, int num_put_off)
                       .num_put_off = num_put_off,
                       .reductions = r->reductions,
                       .num_reductions = r->num_chunks,
-                      .updates = r->updates,
-                      .num_updates = r->num_updates};
+                      .updates = r->tail_updates,
+                      .num_updates = r->num_updates * r->units->num_replicas};
 }
 
 /* One plan; *num_put_off ops of `put_off` are put off. */

@@ -159,7 +159,7 @@ typedef struct lgi_tail {
         reductions; /* one ALL_REDUCE of each chunk (that of replica 0), in lane order of all lanes together, lag 1
                               first; NULL: by id */
     int num_reductions;
-    const int *updates; /* of replica 0, in order; NULL: by id */
+    const int *updates; /* in order, each on all replicas; NULL: by id */
     int num_updates;
     bool is_barrier; /* reductions wait for all gradients, updates for all reductions */
 } lgi_tail;

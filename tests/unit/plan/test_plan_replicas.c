@@ -283,6 +283,36 @@ static int lag_of(const lg_plan *plan, const lg_graph *graph, const char *name)
     return plan->lanes[lane].entries[at].lag;
 }
 
+/* Else a replica would wait with all its updates for the last reduction. */
+static void updates_are_in_the_same_order_on_all_replicas(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"wfbp", "priority", "reverse-first-k"};
+    parallel_case c;
+    rows_init(&c, 6, 100.0, 250.0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        lg_plan *plan = NULL;
+        (void)rows_step_ns(&c, names[i], 2, &plan);
+        for (int a = 0; a < 6; a++) {
+            for (int b = 0; b < 6; b++) {
+                int lane = 0;
+                int at[2][2];
+                for (int replica = 0; replica < 2; replica++) {
+                    for (int k = 0; k < 2; k++) {
+                        char name[32];
+                        (void)snprintf(name, sizeof name, "update(h.%d)@%d", k == 0 ? a : b,
+                                       replica);
+                        at[replica][k] = position(plan, c.graph, name, &lane);
+                    }
+                }
+                assert_true((at[0][0] < at[0][1]) == (at[1][0] < at[1][1]));
+            }
+        }
+        lg_plan_destroy(plan);
+    }
+    parallel_deinit(&c);
+}
+
 /* A latency is paid once for all that is shared; it is as urgent as its first layer, and all of its updates go with it. */
 static void shared_reductions_go_by_their_first_layer(void **state)
 {
@@ -351,6 +381,7 @@ int main(void)
         cmocka_unit_test(each_half_gains_on_the_one_before),
         cmocka_unit_test(reverse_first_k_runs_the_first_weight_gradients_last_and_in_order),
         cmocka_unit_test(bytes_between_hosts_take_their_part_of_the_cores),
+        cmocka_unit_test(updates_are_in_the_same_order_on_all_replicas),
         cmocka_unit_test(shared_reductions_go_by_their_first_layer),
         cmocka_unit_test(budgets_limit_the_search_for_k),
     };
