@@ -23,8 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NETNS = os.environ.get("LEAPGRAD_NETNS", "lgbench")
 RANKS = 2
 
-BERT = "bert layers=12 width=256 heads=4 context=64 vocab=512 tied=0".split()
-GPT = "gpt layers=24 width=192 heads=6 context=64 vocab=512 tied=0".split()
+BERT = "bert layers=24 width=256 heads=4 context=64 vocab=512 tied=0".split()
+GPT = "gpt layers=24 width=256 heads=4 context=64 vocab=512 tied=0".split()
 DEMO_GPT = "gpt layers=4 width=128 heads=4 context=128 vocab=256".split()
 VGG = "vgg channels=32 hidden=256".split()
 RESNET = ["resnet20"]
@@ -48,12 +48,12 @@ def make_cases():
                 cases[f"pipeline-{name}-m{m}-{link}"] = {
                     "kind": "pipeline", "model": model, "link": link, "ours": PIPELINE_PLANS, "torch": PIPELINE_TORCH,
                     "args": ["pipeline=2", f"batch={SAMPLES * m}", f"micro_batches={m}"]}
-    for name, model, batch in (("resnet20", RESNET, 256), ("vgg", VGG, 256), ("gpt", DEMO_GPT, 32)):
+    for name, model, batch in (("resnet20", RESNET, 192), ("vgg", VGG, 192), ("gpt", DEMO_GPT, 32)):
         for link in ("1gbit", "100mbit"):
             cases[f"replicas-{name}-{link}"] = {
                 "kind": "replicas", "model": model, "link": link, "ours": REPLICA_PLANS, "torch": REPLICA_TORCH,
                 "args": ["replicas=2", f"batch={batch}"]}
-    for name, model, batch, link in (("vgg", VGG, 256, "1gbit"), ("resnet20", RESNET, 256, "100mbit")):
+    for name, model, batch, link in (("vgg", VGG, 192, "1gbit"), ("resnet20", RESNET, 192, "100mbit")):
         cases[f"curve-{name}-{link}"] = {"kind": "curve", "model": model, "link": link, "ours": CURVE_PLANS, "torch": [],
                                          "args": ["replicas=2", f"batch={batch}"]}
     return cases

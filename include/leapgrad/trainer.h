@@ -65,7 +65,7 @@ typedef struct lg_trainer_opts {
         parallel; /* copied; replicas times pipeline ranks of `comm`'s ranks; layers as in the model; share_bytes may be
                      LG_SHARE_BY_LINKS. NULL: one rank */
     const lg_machine *
-        machine; /* copied: hosts and links between ranks, corun_slowdown unless that is measured. NULL: measured with MEASURE, else lg_machine_default()'s */
+        machine; /* copied: hosts and links between ranks, corun_slowdown and comm_core_frac unless they are measured. NULL: measured with MEASURE, else lg_machine_default()'s */
 } lg_trainer_opts;
 
 /** "auto", 1 sample, 1 micro-batch, seed 0, 1 step, lg_optim_opts_default(), "in-order", lag allowed, k searched, estimated costs, alone. */
