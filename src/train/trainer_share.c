@@ -201,11 +201,12 @@ out:
 /* Large enough that the latency does not matter, small enough for a slow link: a tenth of a second at 100 Mbit/s. */
 #define LINK_MESSAGE_BYTES (1 << 20)
 
+/* What one direction has while the other is in use too, as in training. */
 static void set_link(lg_link *link, const lgi_link_figures *figures)
 {
-    if (figures->ranks[0] >= 0 && figures->bytes_per_s > 0.0) {
+    if (figures->ranks[0] >= 0 && figures->both_bytes_per_s > 0.0) {
         link->latency_ns = figures->latency_ns;
-        link->bytes_per_s = figures->bytes_per_s;
+        link->bytes_per_s = figures->both_bytes_per_s;
     }
 }
 
