@@ -97,7 +97,7 @@ static void report(lg_comm *comm, int start, double seconds)
     lgi_comm_fail(comm, LG_TIMEOUT, message);
 }
 
-void lgi_comm_find_circle(lg_comm *comm, uint64_t now_ns)
+void lgi_comm_find_circle(lg_comm *comm, uint64_t now_ns, uint64_t slept_ns)
 {
     int start = comm->rank;
     uint64_t progress = circle_progress(comm, start);
@@ -110,6 +110,7 @@ void lgi_comm_find_circle(lg_comm *comm, uint64_t now_ns)
         comm->circle_since_ns = now_ns;
         return;
     }
+    comm->circle_since_ns += slept_ns;
     const uint64_t stalled_ns = now_ns - comm->circle_since_ns;
     if (stalled_ns > lgi_comm_patience_ns(comm)) {
         report(comm, start, (double)stalled_ns * 1e-9);

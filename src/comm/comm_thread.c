@@ -27,6 +27,8 @@
 #include "comm/transport.h"
 
 #define TICK_NS UINT64_C(250000000)
+/* Ticks further apart than this: it was this process that stood still, stopped or out of cores, and perhaps all others with it. */
+#define OWN_SLEEP_NS (4 * TICK_NS)
 /* One look costs about 10 us of a core, most of it for sleeping and waking. */
 #define NOW_POLL_NS UINT64_C(20000)
 #define MIN_POLL_NS UINT64_C(50000)
@@ -199,6 +201,16 @@ static uint64_t pause_ns(const lg_comm *comm, lgi_drive wanted, uint64_t now_ns,
     return look_ns < MIN_POLL_NS ? MIN_POLL_NS : look_ns < max_ns ? look_ns : max_ns;
 }
 
+/* `since_ns`: the last one. Others are not blamed for the time in which this process would not have heard them. */
+static void tick(lg_comm *comm, uint64_t now_ns, uint64_t since_ns)
+{
+    const uint64_t slept_ns = since_ns > OWN_SLEEP_NS ? since_ns : 0;
+    if (comm->transport->tick != NULL) {
+        comm->transport->tick(comm, now_ns, slept_ns);
+    }
+    lgi_comm_find_circle(comm, now_ns, slept_ns);
+}
+
 static void run_rounds(lg_comm *comm)
 {
     const lgi_transport *transport = comm->transport;
@@ -225,11 +237,8 @@ static void run_rounds(lg_comm *comm)
         const uint64_t now_ns = lgi_clock_ns();
         changed_ns = has_changed ? now_ns : changed_ns;
         if (!is_failure_handled && now_ns >= next_tick_ns) {
+            tick(comm, now_ns, next_tick_ns > 0 ? now_ns + TICK_NS - next_tick_ns : 0);
             next_tick_ns = now_ns + TICK_NS;
-            if (transport->tick != NULL) {
-                transport->tick(comm, now_ns);
-            }
-            lgi_comm_find_circle(comm, now_ns);
         }
         if (atomic_load(&comm->inbox) != NULL || has_more) {
             continue;

@@ -31,8 +31,8 @@ typedef struct lgi_transport {
     int (*progress)(lg_comm *comm, bool *has_more);
     /* In how long the messages under way are worth a look, UINT64_MAX if there are none. (only if needs_polling) */
     uint64_t (*look_in_ns)(const lg_comm *comm, uint64_t now_ns);
-    /* Some times a second: signs of life. (optional) */
-    void (*tick)(lg_comm *comm, uint64_t now_ns);
+    /* Some times a second: signs of life. `slept_ns`: this process has stood still for so long, as others may have. (optional) */
+    void (*tick)(lg_comm *comm, uint64_t now_ns, uint64_t slept_ns);
     /* The communicator has failed: passes it on if the failure is this rank's own, and ends all messages. Once. */
     void (*fail)(lg_comm *comm);
     /* Whether this rank may end; called in every round from lg_comm_destroy() on. */

@@ -35,8 +35,6 @@
 #define LEFT_GRACE_NS UINT64_C(1000000000)
 /* How long a failure is given to reach the others. */
 #define FAREWELL_NS UINT64_C(300000000)
-/* Ticks further apart than this: it was this process that slept. */
-#define OWN_SLEEP_NS UINT64_C(2000000000)
 /* Launchers end all processes as soon as one has ended: this long after a failure none does, so that each can say why. */
 #define LAST_WORDS_NS UINT64_C(1000000000)
 /* A look at MPI that takes longer than this has moved data, so there may be more: it is asked again at once, this often. */
@@ -81,7 +79,6 @@ typedef struct mpi_state {
     lgi_message **active; /* in the order of their start */
     size_t num_active;
     size_t active_capacity;
-    uint64_t tick_ns;         /* the last one */
     uint64_t wire_free_ns[2]; /* between hosts, in and out: when what was posted has gone */
     unsigned num_moves;       /* in a row */
     bool is_leaving;          /* said so, and is in the last barrier */
@@ -262,25 +259,28 @@ static void check_left(lg_comm *comm, uint64_t now_ns)
     }
 }
 
-static void mpi_tick(lg_comm *comm, uint64_t now_ns)
+/* When it was, on a clock that has stood still; never in the future. */
+static uint64_t later(uint64_t time_ns, uint64_t slept_ns, uint64_t now_ns)
+{
+    return time_ns + slept_ns < now_ns ? time_ns + slept_ns : now_ns;
+}
+
+static void mpi_tick(lg_comm *comm, uint64_t now_ns, uint64_t slept_ns)
 {
     mpi_state *state = state_of(comm);
     const uint64_t patience_ns = lgi_comm_patience_ns(comm);
-    const uint64_t slept_ns =
-        state->tick_ns != 0 && now_ns - state->tick_ns > OWN_SLEEP_NS ? now_ns - state->tick_ns : 0;
-    state->tick_ns = now_ns;
     for (int rank = 0; rank < comm->num_ranks; rank++) {
         peer_state *peer = &state->peers[rank];
         if (!peer->is_known) {
             continue;
         }
+        peer->left_ns = peer->left_ns != 0 ? later(peer->left_ns, slept_ns, now_ns) : 0;
         if (now_ns - peer->sent_ns > SIGN_NS && !state->has_passed_barrier) {
             send_sign(comm, rank, now_ns);
         }
         (void)pthread_mutex_lock(&state->mutex);
-        const uint64_t awake_ns = peer->heard_ns + slept_ns; /* later if heard while waking */
-        peer->heard_ns = awake_ns < now_ns ? awake_ns : now_ns;
-        const uint64_t silent_ns = now_ns > peer->heard_ns ? now_ns - peer->heard_ns : 0;
+        peer->heard_ns = later(peer->heard_ns, slept_ns, now_ns);
+        const uint64_t silent_ns = now_ns - peer->heard_ns;
         const lgi_comm_sign sign = peer->sign;
         const bool was_heard = peer->was_heard;
         (void)pthread_mutex_unlock(&state->mutex);
