@@ -1,8 +1,23 @@
 /* Commands that run as several processes under mpirun or srun. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
+
+/* As launchers have it, for processes that are not ranks yet. */
+static bool is_first_process(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *const number = getenv(names[i]);
+        if (number != NULL) {
+            return strcmp(number, "0") == 0;
+        }
+    }
+    return true;
+}
 
 lg_status cli_join_ranks(lg_comm **out)
 {
@@ -13,6 +28,9 @@ lg_status cli_join_ranks(lg_comm **out)
     const lg_status status = lg_comm_mpi_create(out);
     if (status == LG_OK && lg_comm_rank(*out) > 0) {
         cli_be_silent(true);
+    }
+    if (status == LG_INVALID_ARG && !is_first_process()) {
+        cli_be_silent(true); /* they do not agree, which all of them know */
     }
     return status;
 }

@@ -13,6 +13,8 @@
 #include "leapgrad/models.h"
 #include "train/cluster_place.h"
 
+#define MAX_PLAN_BYTES ((size_t)256 << 20)
+
 lg_job_opts lg_job_opts_default(void)
 {
     const lg_job_opts opts = {.without_data = false, .plan_path = NULL};
@@ -195,6 +197,24 @@ static lg_status agree_on_data(const lg_job *job)
                           job->data.train_hash);
 }
 
+/* Rank 0's plan is what runs. Whoever has brought another one expects something else. */
+static lg_status agree_on_plan(const lg_job *job, const lgi_job_overrides *overrides)
+{
+    const char *const path = job->recipe->plan.file;
+    char *text = NULL;
+    size_t num_bytes = 0;
+    if (job->ranks->comm == NULL || overrides->plan_path != NULL || path[0] == '\0') {
+        return LG_OK;
+    }
+    lg_status status =
+        lgi_ranks_settle(job->ranks, lgi_file_read(&text, &num_bytes, path, MAX_PLAN_BYTES));
+    if (status == LG_OK) {
+        status = lgi_comm_agree(job->ranks->comm, "plan.file", text);
+    }
+    lgi_free(text);
+    return status;
+}
+
 static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
 {
     LG_TRY(lg_recipe_check(job->recipe));
@@ -202,6 +222,7 @@ static lg_status start_job(lg_job *job, const lgi_job_overrides *overrides)
     LG_TRY(find_machine(job, overrides));
     LG_TRY(lgi_ranks_settle(job->ranks, make_parts(job, overrides)));
     LG_TRY(agree_on_data(job));
+    LG_TRY(agree_on_plan(job, overrides));
     return lgi_ranks_settle(job->ranks, create_trainer(job, overrides));
 }
 

@@ -202,14 +202,11 @@ static lg_status prepare_texts(lgi_run *run)
                : lgi_run_dir_find(&run->dir, run->recipe);
 }
 
-/* Ranks of different programs or recipes would not compute one thing. */
+/* Ranks of different recipes would not compute one thing. (Versions are compared where ranks join: lg_comm_mpi_create().) */
 static lg_status agree_on_recipe(lgi_run *run)
 {
-    if (run->ranks.comm == NULL) {
-        return LG_OK;
-    }
-    LG_TRY(lgi_comm_agree(run->ranks.comm, "program version", lg_version()));
-    return lgi_comm_agree(run->ranks.comm, "recipe", run->recipe_yaml);
+    return run->ranks.comm != NULL ? lgi_comm_agree(run->ranks.comm, "recipe", run->recipe_yaml)
+                                   : LG_OK;
 }
 
 static lg_status claim_directory(lgi_run *run)

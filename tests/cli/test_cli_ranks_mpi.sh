@@ -9,13 +9,14 @@ build=$(dirname "$leapgrad")
 ranks="ranks.pipeline=2 plan.strategy=1f1b train.micro_batches=2 exec.device=reference"
 long="$ranks train.steps=1000000 train.eval_every=0 train.checkpoint_every=50 ranks.timeout_s=2"
 
-# Rank 1 has something of its own: words that are added to its command, a folder with other files, little memory.
+# Rank 1 has something of its own: words that are added to its command, another program, a folder with other files, little memory.
 cat >odd.sh <<'SH'
 #!/bin/sh
 rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 program=$1
 shift
 [ "$rank" = 1 ] || exec "$program" "$@"
+program=${ODD_PROGRAM:-$program}
 cd "${ODD_FOLDER:-.}"
 [ -z "$ODD_KIBIBYTES" ] || ulimit -v "$ODD_KIBIBYTES"
 exec "$program" "$@" $ODD_WORDS
@@ -79,8 +80,8 @@ end() { # what
 
 # Folders of rank 1: with other labels, without one file, with nothing.
 mkdir other lacking empty
-cp ./*.yaml train-images train-labels test-images test-labels other
-cp ./*.yaml train-images train-labels test-images lacking
+cp ./*.yaml text.txt train-images train-labels test-images test-labels other
+cp ./*.yaml text.txt train-images train-labels test-images lacking
 (cd other && make_images train 200 5)
 
 num_flavors=0
@@ -102,12 +103,26 @@ for flavor in openmpi mpich; do
 
     # --- what ranks must have alike
     ODD_FOLDER=other refused_by_mpi "$flavor: other data" "training data.*rank" train cnn.yaml run.dir=bad $ranks
+    version=$("$leapgrad" --version | sed 's/^leapgrad //')
+    ODD_PROGRAM=$build/tests/leapgrad_other_version refused_by_mpi "$flavor: another version" \
+        "version of leapgrad of rank 1 is not that of rank 0: line 1 is 'other', on rank 0 '$version'" train cnn.yaml run.dir=bad $ranks
+    ODD_PROGRAM=$build/tests/leapgrad_other_version refused_by_mpi "$flavor: another version, selftest" "version of leapgrad of rank 1" \
+        selftest --pipeline=2
     if [ $flavor = mpich ]; then # the rest is not about the launcher
         refused_by_mpi "$flavor: too few ranks" "2 processes were started, but the recipe is for one rank; set ranks.replicas=2" \
             train cnn.yaml run.dir=bad
         refused_by_mpi "$flavor: too many ranks" "2 processes were started, but .* is 4" \
             train cnn.yaml run.dir=bad ranks.pipeline=2 ranks.replicas=2
         ODD_WORDS=optim.lr=0.1 refused_by_mpi "$flavor: another recipe" "recipe.*rank.*lr: 0.1" train cnn.yaml run.dir=bad $ranks
+        cp $flavor-gpt/plan.json plan.json
+        sed 's/"first_core": *0/"first_core": 1/' plan.json >other/plan.json
+        ! cmp -s plan.json other/plan.json || fail "$flavor: the other plan is the same"
+        ODD_FOLDER=other refused_by_mpi "$flavor: another plan" "plan.file of rank 1 is not that of rank 0: line [0-9]+ is .*first_core" \
+            train gpt.yaml run.dir=bad $ranks plan.file=plan.json
+        check "$flavor: a plan from a file" mpi 2 train gpt.yaml run.dir=$flavor-again $ranks plan.file=plan.json
+        same "$flavor: a plan from a file: hash" "$(hash_of gpt-local)" "$(hash_of $flavor-again)"
+        ODD_FOLDER=lacking refused_by_mpi "$flavor: a plan that one rank lacks" "rank 1: .*plan.json" \
+            train gpt.yaml run.dir=bad $ranks plan.file=plan.json
         ODD_FOLDER=lacking refused_by_mpi "$flavor: data that one rank lacks" "rank 1: .*test-labels" train cnn.yaml run.dir=bad $ranks
         ODD_FOLDER=empty refused_by_mpi "$flavor: a recipe that one rank lacks" "rank 1: .*cnn.yaml" train cnn.yaml run.dir=bad $ranks
         if { (ulimit -v 300000 && "$leapgrad" --version); } >/dev/null 2>&1; then

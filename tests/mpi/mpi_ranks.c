@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/mpi/comm_mpi.h"
+#include "unit/exec/ranks_grid.h"
 
 static void check(lg_comm *comm)
 {
@@ -154,6 +155,49 @@ static void check_pause(lg_comm *comm)
     }
 }
 
+/* --- the grid ----------------------------------------------------------------------------------------------------------- */
+
+/* Rank 0's threads train; the others hear what it came to. */
+static void train_on_threads(void *user, const rf_run *run, rf_result *result)
+{
+    lg_comm *comm = user;
+    if (lg_comm_rank(comm) == 0) {
+        rf_train(run, result);
+    }
+    EXPECT(lgi_comm_broadcast(comm, 0, result, sizeof *result) == LG_OK);
+}
+
+static void train_on_processes(void *user, const rf_run *run, rf_result *result)
+{
+    lg_comm *comm = user;
+    rf_train_rank(run, comm, result);
+    if (result->status != LG_OK) {
+        (void)fprintf(stderr, "%s, rank %d: %s\n", rf_describe(run), lg_comm_rank(comm),
+                      result->message);
+        exit(1);
+    }
+}
+
+/* All strategies on as many processes as there are have the bits of threads. */
+static void check_grid(lg_comm *comm)
+{
+    rg_grid grid = {.num_ranks = lg_comm_num_ranks(comm),
+                    .is_first = lg_comm_rank(comm) == 0,
+                    .reference = train_on_threads,
+                    .train = train_on_processes,
+                    .user = comm};
+    lg_comm_set_timeout(comm, 30); /* more processes than cores, perhaps under a sanitizer */
+    for (int model = RF_CNN; model <= RF_BERT; model++) {
+        rg_check_model(&grid, (rf_model)model);
+    }
+    EXPECT(grid.num_wrong == 0);
+    if (grid.is_first) {
+        (void)printf("%d cases, %d wrong\n", grid.num_cases, grid.num_wrong);
+    }
+}
+
+/* --- failures ----------------------------------------------------------------------------------------------------------- */
+
 /* A failure as a program meets it: says it in a line and ends with its status. */
 static int report(lg_comm *comm, lg_status status)
 {
@@ -183,8 +227,12 @@ int main(int num_args, char **args)
     const int rank = lg_comm_rank(comm);
     const int num_ranks = lg_comm_num_ranks(comm);
     lg_comm_set_timeout(comm, 3);
-    if (strcmp(name, "check") == 0 || strcmp(name, "pause") == 0) {
-        (name[0] == 'c' ? check : check_pause)(comm);
+    void (*const body)(lg_comm *) = strcmp(name, "check") == 0   ? check
+                                    : strcmp(name, "grid") == 0  ? check_grid
+                                    : strcmp(name, "pause") == 0 ? check_pause
+                                                                 : NULL;
+    if (body != NULL) {
+        body(comm);
         lg_comm_destroy(comm);
         if (rank == 0) {
             (void)printf("%d mistakes\n", atomic_load(&num_mistakes));

@@ -30,6 +30,7 @@ rf_run rf_run_default(void)
     run.num_pipeline_ranks = 1;
     run.num_replicas = 1;
     run.num_micro_batches = 1;
+    run.num_reversed = -1;
     run.num_samples = RF_MAX_SAMPLES;
     run.num_steps = 4;
     run.ragged_samples = 5;
@@ -49,12 +50,13 @@ int rf_num_ranks(const rf_run *run)
 const char *rf_describe(const rf_run *run)
 {
     static char text[256];
-    static const char *const models[RF_NUM_MODELS] = {"cnn", "gpt", "bert"};
-    (void)snprintf(
-        text, sizeof text, "%s %s %s P=%d D=%d M=%d stages=%d batch=%lld chunk=%lld share=%lld",
-        models[run->model], run->device, run->strategy, run->num_pipeline_ranks, run->num_replicas,
-        run->num_micro_batches, run->num_stages, (long long)run->num_samples,
-        (long long)run->chunk_bytes, (long long)run->share_bytes);
+    static const char *const models[RF_NUM_MODELS] = {"cnn", "gpt", "bert", "plain cnn"};
+    (void)snprintf(text, sizeof text,
+                   "%s %s %s P=%d D=%d M=%d stages=%d%s batch=%lld chunk=%lld share=%lld k=%d",
+                   models[run->model], run->device, run->strategy, run->num_pipeline_ranks,
+                   run->num_replicas, run->num_micro_batches, run->num_stages,
+                   run->is_uneven ? " (uneven)" : "", (long long)run->num_samples,
+                   (long long)run->chunk_bytes, (long long)run->share_bytes, run->num_reversed);
     return text;
 }
 
@@ -80,8 +82,13 @@ static int add(lg_model *model, const char *name, lg_layer_kind kind, const lg_l
     return layer;
 }
 
+static bool is_cnn(rf_model model)
+{
+    return model == RF_CNN || model == RF_PLAIN_CNN;
+}
+
 /* conv - bn - relu - dropout - conv - bn - add - relu - pool - linear - loss on 6x6 images */
-static lg_model *cnn(void)
+static lg_model *cnn(bool has_norm)
 {
     lg_model *model = NULL;
     lg_layer_attrs attrs = lg_layer_attrs_default();
@@ -99,11 +106,11 @@ static lg_model *cnn(void)
     attrs.drop_prob = 0.25f;
     const lg_layer_attrs plain = lg_layer_attrs_default();
     int x = add(model, "conv1", LG_LAYER_CONV2D, &attrs, image, -1);
-    x = add(model, "bn1", LG_LAYER_BATCH_NORM, NULL, x, -1);
+    x = has_norm ? add(model, "bn1", LG_LAYER_BATCH_NORM, NULL, x, -1) : x;
     x = add(model, "relu1", LG_LAYER_ACTIVATION, &attrs, x, -1);
     const int skipped = add(model, "drop", LG_LAYER_DROPOUT, &attrs, x, -1);
     x = add(model, "conv2", LG_LAYER_CONV2D, &attrs, skipped, -1);
-    x = add(model, "bn2", LG_LAYER_BATCH_NORM, &plain, x, -1);
+    x = has_norm ? add(model, "bn2", LG_LAYER_BATCH_NORM, &plain, x, -1) : x;
     x = add(model, "add", LG_LAYER_ADD, &plain, x, skipped);
     x = add(model, "relu2", LG_LAYER_ACTIVATION, &attrs, x, -1);
     x = add(model, "pool", LG_LAYER_GLOBAL_AVG_POOL, NULL, x, -1);
@@ -142,7 +149,7 @@ static lg_model *bert(void)
 
 lg_model *rf_model_create(rf_model model)
 {
-    return model == RF_CNN ? cnn() : model == RF_GPT ? gpt() : bert();
+    return is_cnn(model) ? cnn(model == RF_CNN) : model == RF_GPT ? gpt() : bert();
 }
 
 /* --- batches ------------------------------------------------------------------------------------------------------------ */
@@ -169,14 +176,14 @@ static void fill_batch(batch *b, rf_model model, int64_t step)
         b->images[i] = (float)next_random(&state, 2000) / 1000.0f - 1.0f;
     }
     for (int i = 0; i < RF_MAX_SAMPLES * CONTEXT; i++) {
-        const bool is_ignored = model != RF_CNN && next_random(&state, 4) == 0;
+        const bool is_ignored = !is_cnn(model) && next_random(&state, 4) == 0;
         b->ids[i] = next_random(&state, VOCAB);
         b->targets[i] =
-            is_ignored ? -100 : next_random(&state, model == RF_CNN ? NUM_CLASSES : VOCAB);
+            is_ignored ? -100 : next_random(&state, is_cnn(model) ? NUM_CLASSES : VOCAB);
         b->keep[i] = i % CONTEXT < 5 ? 1.0f : 0.0f;
         b->segments[i] = i % CONTEXT > 3 ? 1 : 0;
     }
-    b->tensors[0] = model == RF_CNN ? (const void *)b->images : (const void *)b->ids;
+    b->tensors[0] = is_cnn(model) ? (const void *)b->images : (const void *)b->ids;
     b->tensors[1] = b->targets;
     b->tensors[2] = b->keep;
     b->tensors[3] = b->segments;
@@ -205,6 +212,7 @@ static lg_trainer_opts trainer_opts(const rank_thread *self)
     opts.strategy = run->strategy;
     opts.threads_per_lane = 1;
     opts.optim = run->optim;
+    opts.num_reversed = run->num_reversed;
     opts.comm = self->comm;
     opts.parallel = self->parallel;
     opts.costs = run->measures_costs ? LG_TRAINER_COSTS_MEASURE : LG_TRAINER_COSTS_ESTIMATE;
@@ -332,57 +340,89 @@ out:
     return status;
 }
 
-static void *rank_main(void *user)
+static void train_rank(const rank_thread *self)
 {
-    rank_thread *const self = user;
+    memset(self->result, 0, sizeof *self->result);
     self->result->status = run_rank(self);
     if (self->result->status != LG_OK) {
         (void)snprintf(self->result->message, sizeof self->result->message, "%s", lg_last_error());
     }
+}
+
+static void *rank_main(void *user)
+{
+    rank_thread *const self = user;
+    train_rank(self);
     lg_comm_destroy(self->comm);
     return NULL;
 }
 
 /* --- all ranks ------------------------------------------------------------------------------------------------------------ */
 
-/* Layers in equal parts by their number, so that the skip connection and the tie go over stages. */
-static void place(const lg_model *model, const rf_run *run, lg_parallel *parallel,
-                  int *stage_of_layer, int *rank_of_stage)
+#define MAX_LAYERS 256
+#define MAX_STAGES 64
+
+typedef struct placement {
+    lg_parallel parallel;
+    int stage_of_layer[MAX_LAYERS];
+    int rank_of_stage[MAX_STAGES];
+} placement;
+
+static int uneven_stage(int layer, int num_layers, int num_stages)
 {
+    const int num_first = num_layers / 2;
+    return layer < num_first || num_stages == 1
+               ? 0
+               : 1 + (layer - num_first) * (num_stages - 1) / (num_layers - num_first);
+}
+
+/* Layers in equal parts by their number, so that the skip connection and the tie go over stages. */
+static void place(const lg_model *model, const rf_run *run, placement *out)
+{
+    lg_parallel *const parallel = &out->parallel;
     const int num_layers = lg_model_num_layers(model);
     const int num_stages = run->num_stages > 0 ? run->num_stages : run->num_pipeline_ranks;
     memset(parallel, 0, sizeof *parallel);
     for (int i = 0; i < num_layers; i++) {
-        stage_of_layer[i] = i * num_stages / num_layers;
+        out->stage_of_layer[i] =
+            run->is_uneven ? uneven_stage(i, num_layers, num_stages) : i * num_stages / num_layers;
     }
     for (int i = 0; i < num_stages; i++) {
         const int p = run->num_pipeline_ranks;
-        rank_of_stage[i] = run->is_v ? (i < p ? i : 2 * p - 1 - i) : i % p;
+        out->rank_of_stage[i] = run->is_v ? (i < p ? i : 2 * p - 1 - i) : i % p;
     }
     parallel->num_replicas = run->num_replicas;
     parallel->num_pipeline_ranks = run->num_pipeline_ranks;
     parallel->num_stages = num_stages;
-    parallel->stage_of_layer = stage_of_layer;
-    parallel->rank_of_stage = rank_of_stage;
+    parallel->stage_of_layer = out->stage_of_layer;
+    parallel->rank_of_stage = out->rank_of_stage;
     parallel->chunk_bytes = run->chunk_bytes;
     parallel->share_bytes = run->share_bytes;
 }
 
+void rf_train_rank(const rf_run *run, lg_comm *comm, rf_result *result)
+{
+    placement placed;
+    lg_model *model = rf_model_create(run->model);
+    place(model, run, &placed);
+    const rank_thread self = {run, model, &placed.parallel, comm, lg_comm_rank(comm), result};
+    train_rank(&self);
+    lg_model_destroy(model);
+}
+
 void rf_train_all(const rf_run *run, rf_result *results)
 {
-    static int stage_of_layer[256];
-    static int rank_of_stage[64];
     lg_comm *comms[RF_MAX_RANKS];
     rank_thread threads[RF_MAX_RANKS];
     pthread_t ids[RF_MAX_RANKS];
-    lg_parallel parallel;
+    placement placed;
     const int num_ranks = rf_num_ranks(run);
     lg_model *model = rf_model_create(run->model);
-    place(model, run, &parallel, stage_of_layer, rank_of_stage);
+    place(model, run, &placed);
     must(lg_comm_local_create(comms, num_ranks));
     for (int rank = 0; rank < num_ranks; rank++) {
-        memset(&results[rank], 0, sizeof results[rank]);
-        threads[rank] = (rank_thread){run, model, &parallel, comms[rank], rank, &results[rank]};
+        threads[rank] =
+            (rank_thread){run, model, &placed.parallel, comms[rank], rank, &results[rank]};
         assert_int_equal(pthread_create(&ids[rank], NULL, rank_main, &threads[rank]), 0);
     }
     for (int rank = 0; rank < num_ranks; rank++) {

@@ -1,6 +1,7 @@
 /*
- * Trainings over local ranks for tests: each rank a thread, with the same model, placement and batches. Models of a few layers:
- * a CNN with batch norm and a skip connection over stages, a GPT with tied embeddings, a BERT.
+ * Trainings over ranks for tests, with the same model, placement and batches on each: over local ranks, each a thread, or as one
+ * rank of a communicator. Models of a few layers: a CNN with batch norm and a skip connection over stages, a GPT with tied
+ * embeddings, a BERT; the CNN without batch norm, so that a sample's gradient is its own.
  */
 #ifndef LG_TEST_RANKS_FIXTURE_H
 #define LG_TEST_RANKS_FIXTURE_H
@@ -12,7 +13,7 @@
 #define RF_MAX_ELEMS 4096
 #define RF_MAX_RANKS 32
 
-typedef enum rf_model { RF_CNN, RF_GPT, RF_BERT, RF_NUM_MODELS } rf_model;
+typedef enum rf_model { RF_CNN, RF_GPT, RF_BERT, RF_PLAIN_CNN, RF_NUM_MODELS } rf_model;
 
 /* What a training is told. */
 typedef struct rf_run {
@@ -22,11 +23,13 @@ typedef struct rf_run {
     int num_pipeline_ranks;
     int num_stages; /* 0: one for each pipeline rank */
     bool is_v;      /* stages in a V */
+    bool is_uneven; /* half of the layers are the first stage */
     int num_replicas;
     int num_micro_batches;
     int64_t num_samples; /* of a batch */
     int64_t chunk_bytes;
     int64_t share_bytes;
+    int num_reversed; /* reverse-first-k: k; -1: searched */
     int num_steps;
     int64_t ragged_samples; /* of the last but one batch; 0: it is like the others */
     bool evaluates;         /* after the second step, and predicts */
@@ -68,7 +71,10 @@ const char *rf_describe(const rf_run *run);
 
 lg_model *rf_model_create(rf_model model);
 
-/* Trains on all ranks; results[0 .. ranks). */
+/* One rank of a training, for which all ranks of `comm` call this. What goes wrong is in the result. */
+void rf_train_rank(const rf_run *run, lg_comm *comm, rf_result *result);
+
+/* Trains on all ranks, as threads; results[0 .. ranks). */
 void rf_train_all(const rf_run *run, rf_result *results);
 
 /* The same; fails the test unless all ranks succeed, with the same results. */

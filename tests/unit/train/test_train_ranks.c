@@ -35,40 +35,120 @@ static rf_run exact_run(rf_model model)
 /* Of a sum of some hundred numbers in f64. */
 #define LOSS_TOLERANCE 1e-13
 
+/* Three parameters of a model: the first, one in the middle, the last. */
+#define NUM_LOOKED_AT 3
+
+static void name_gradient(rf_model kind, int which, char *name, size_t name_bytes)
+{
+    lg_model *model = rf_model_create(kind);
+    const int last = lg_model_num_params(model) - 1;
+    (void)snprintf(name, name_bytes, "%s.grad",
+                   lg_model_param(model, last * which / (NUM_LOOKED_AT - 1))->name);
+    lg_model_destroy(model);
+}
+
+/* The largest difference between elements, in units of what is tolerated. */
+static double distance(const rf_result *a, const rf_result *b)
+{
+    double largest = 0.0;
+    assert_true(a->num_elems > 0 && a->num_elems == b->num_elems);
+    for (int64_t i = 0; i < a->num_elems; i++) {
+        const double tolerance = READ_TOLERANCE * fabs(a->elems[i]) + 1e-14;
+        const double difference = fabs((double)b->elems[i] - a->elems[i]) / tolerance;
+        largest = difference > largest || isnan(difference) ? difference : largest;
+    }
+    return largest;
+}
+
+static void expect_same_gradient(const rf_run *run, const rf_result *result,
+                                 const rf_result *expected)
+{
+    if (!(fabs(result->last.loss - expected->last.loss) <=
+          LOSS_TOLERANCE * fabs(expected->last.loss)) ||
+        result->last.num_targets != expected->last.num_targets) {
+        fail_msg("%s, %d samples: loss %.17g, expected %.17g", rf_describe(run),
+                 (int)run->ragged_samples, result->last.loss, expected->last.loss);
+    }
+    if (!(distance(expected, result) <= 1.0)) {
+        fail_msg("%s, %d samples: %s is %g times as far off as it may be", rf_describe(run),
+                 (int)run->ragged_samples, run->reads, distance(expected, result));
+    }
+}
+
+static rf_run gradient_run(rf_model model, const char *name, int64_t num_samples)
+{
+    rf_run run = exact_run(model);
+    run.reads = name;
+    run.num_steps = 2; /* the last but one is the ragged one, so look at that */
+    run.stop_step = 1;
+    run.ragged_samples = num_samples;
+    return run;
+}
+
+static void set_ranks(rf_run *run, int num_replicas, int num_micro_batches)
+{
+    run->num_replicas = num_replicas;
+    run->num_micro_batches = num_micro_batches;
+    run->num_pipeline_ranks = 1 + (num_replicas + num_micro_batches) % 2;
+    run->strategy = run->num_pipeline_ranks > 1 ? "1f1b+wfbp" : "wfbp";
+}
+
 static void replicas_give_the_gradient_of_the_whole_batch(void **state)
 {
     (void)state;
+    static const rf_model models[] = {RF_GPT, RF_BERT, RF_PLAIN_CNN};
     static const int64_t sizes[] = {RF_MAX_SAMPLES, 5, 2,
                                     1}; /* 1 and 2: fewer samples than replicas */
-    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-        rf_run run = exact_run(RF_GPT);
-        run.reads = "transformer.wte.weight.grad";
-        run.num_steps = 2; /* the last but one is the ragged one, so look at that */
-        run.stop_step = 1;
-        run.ragged_samples = sizes[s];
-        rf_train(&run, &one);
+    static rf_result whole[NUM_LOOKED_AT];
+    char names[NUM_LOOKED_AT][64];
+    for (int k = 0; k < 3 * 4; k++) {
+        const int64_t num_samples = sizes[k % 4];
+        for (int which = 0; which < NUM_LOOKED_AT; which++) {
+            name_gradient(models[k / 4], which, names[which], sizeof names[which]);
+            const rf_run run = gradient_run(models[k / 4], names[which], num_samples);
+            rf_train(&run, &whole[which]);
+        }
         for (int d = 1; d <= 3; d++) {
             for (int m = 1; m <= 2; m++) {
-                run.num_replicas = d;
-                run.num_micro_batches = m;
-                run.num_pipeline_ranks = 1 + (d + m) % 2;
-                run.strategy = run.num_pipeline_ranks > 1 ? "1f1b+wfbp" : "wfbp";
+                const int which = (2 * d + m) % NUM_LOOKED_AT;
+                rf_run run = gradient_run(models[k / 4], names[which], num_samples);
+                set_ranks(&run, d, m);
                 rf_train(&run, &other);
-                if (fabs(other.last.loss - one.last.loss) > LOSS_TOLERANCE * fabs(one.last.loss) ||
-                    other.last.num_targets != one.last.num_targets) {
-                    fail_msg("%s, %d samples: loss %.17g, expected %.17g", rf_describe(&run),
-                             (int)sizes[s], other.last.loss, one.last.loss);
-                }
-                for (int64_t i = 0; i < one.num_elems; i++) {
-                    if (fabs(other.elems[i] - one.elems[i]) >
-                        READ_TOLERANCE * fabs(one.elems[i]) + 1e-14) {
-                        fail_msg("%s, %d samples: element %d is %.9g, expected %.9g",
-                                 rf_describe(&run), (int)sizes[s], (int)i, other.elems[i],
-                                 one.elems[i]);
-                    }
-                }
+                expect_same_gradient(&run, &other, &whole[which]);
             }
         }
+    }
+}
+
+/* Each micro-batch is normalised with its own statistics, so it is the micro-batches that decide, wherever they run. */
+static void batch_norm_is_that_of_micro_batches(void **state)
+{
+    (void)state;
+    for (int which = 0; which < NUM_LOOKED_AT; which++) {
+        char name[64];
+        name_gradient(RF_CNN, which, name, sizeof name);
+        rf_run whole = gradient_run(RF_CNN, name, RF_MAX_SAMPLES);
+        for (int d = 1; d <= 3; d++) {
+            for (int m = 1; m <= 2; m++) {
+                rf_run run = whole;
+                whole.num_micro_batches = d * m;
+                rf_train(&whole, &one);
+                set_ranks(&run, d, m);
+                rf_train(&run, &other);
+                expect_same_gradient(&run, &other, &one);
+            }
+        }
+        whole.num_micro_batches = 1;
+        rf_train(&whole, &other);
+        assert_true(distance(&one, &other) > 1e3); /* statistics of more samples are others */
+    }
+    /* Means over replicas of running means are those of all samples. */
+    rf_run run = gradient_run(RF_CNN, "bn1.running_mean", RF_MAX_SAMPLES);
+    rf_train(&run, &one);
+    for (int d = 2; d <= 3; d++) {
+        set_ranks(&run, d, 1);
+        rf_train(&run, &other);
+        assert_true(distance(&one, &other) <= 1.0);
     }
 }
 
@@ -315,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_give_the_gradient_of_the_whole_batch),
+        cmocka_unit_test(batch_norm_is_that_of_micro_batches),
         cmocka_unit_test(chunks_do_not_change_the_bits),
         cmocka_unit_test(sharing_messages_does_not_change_the_bits),
         cmocka_unit_test(replicas_have_the_gains_of_accumulation),
