@@ -272,6 +272,13 @@ static void ask_for_priority(void)
     (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &param);
 }
 
+/* MPI spins while it shuts down, and with priority the ranks that it waits for would not get the core. */
+static void give_up_priority(void)
+{
+    const struct sched_param param = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &param);
+}
+
 static void *run(void *context)
 {
     lg_comm *comm = context;
@@ -293,6 +300,7 @@ static void *run(void *context)
     (void)atomic_compare_exchange_strong(&comm->stage, &opening, LGI_COMM_RUNNING);
     lgi_futex_wake_all(&comm->stage);
     run_rounds(comm);
+    give_up_priority();
     (void)take_inbox(comm, true);
     atomic_store(&comm->closing_since_ns, lgi_clock_ns());
     set_stage(comm, LGI_COMM_CLOSING);
