@@ -142,7 +142,7 @@ static void start_reduce(lgi_comm_lanes *lanes, struct lane *lane, int op_idx,
 static void start_op(lgi_comm_lanes *lanes, struct lane *lane, int op_idx, int64_t step)
 {
     const lg_op_info *const op = lg_graph_op(lanes->program->lowered->graph, op_idx);
-    void *const *const pointers = lanes->program->ops[op_idx].pointers[step & 1];
+    void *const *const pointers = lgi_program_op(lanes->program, op_idx)->pointers[step & 1];
     lane->start_ns = lgi_clock_ns();
     if (op->kind == LG_OP_ALL_REDUCE) {
         start_reduce(lanes, lane, op_idx, pointers);

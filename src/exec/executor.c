@@ -195,7 +195,7 @@ static void run_lane(lgi_executor *executor, const struct job *job,
         }
         run_entry(executor, job, op, step);
         mark_done(executor, program, op, step);
-        if (program->ops[op].wakes_comm) {
+        if (lgi_program_op(program, op)->wakes_comm) {
             lgi_comm_wake(executor->comm);
         }
     }
@@ -501,7 +501,9 @@ void lgi_program_seek(lgi_program *program, int64_t step)
     program->first_step = step;
     program->next_step = step;
     for (int i = 0; i < lg_graph_num_ops(program->lowered->graph); i++) {
-        atomic_store(&program->done[i], step - 1);
+        if (program->own_idx[i] >= 0) {
+            atomic_store(&program->done[i], step - 1);
+        }
     }
 }
 
@@ -516,9 +518,12 @@ lg_status lgi_executor_step(lgi_executor *executor, lgi_program *program,
     lgi_program_set_input(program, input);
     const struct job job = {program, step, step, trace, 0};
     if (trace != NULL) {
-        const size_t num_ops = (size_t)lg_graph_num_ops(program->lowered->graph);
-        memset(trace->start_ns, 0, num_ops * sizeof *trace->start_ns);
-        memset(trace->end_ns, 0, num_ops * sizeof *trace->end_ns);
+        for (int i = 0; i < lg_graph_num_ops(program->lowered->graph); i++) {
+            if (program->own_idx[i] >= 0) { /* others are never written */
+                trace->start_ns[i] = 0;
+                trace->end_ns[i] = 0;
+            }
+        }
         trace->begin_ns = lgi_clock_ns();
     }
     LG_TRY(run_job(executor, &job));

@@ -1,5 +1,6 @@
 #include "exec/program.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,6 +19,12 @@ void *lgi_program_value(const lgi_program *program, int value, int64_t step)
     const lg_placement *placement = &program->plan->values[value];
     const int slot = placement->num_slots == 2 ? (int)(step & 1) : 0;
     return program->arena + placement->offset_bytes[slot];
+}
+
+struct lgi_bound_op *lgi_program_op(const lgi_program *program, int op)
+{
+    assert(program->own_idx[op] >= 0);
+    return &program->own_ops[program->own_idx[op]];
 }
 
 static lgi_phase phase_of(const lg_op_info *op)
@@ -99,21 +106,25 @@ static lg_status bind_ops(lgi_program *program)
     const lg_graph *graph = program->lowered->graph;
     const int num_ops = lg_graph_num_ops(graph);
     size_t num_pointers = 0;
+    int num_own = 0;
     for (int i = 0; i < num_ops; i++) {
         const lg_op_info *op = lg_graph_op(graph, i);
+        program->own_idx[i] = -1;
         if (op->rank != program->rank) {
             continue;
         }
+        program->own_idx[i] = num_own++;
         num_pointers += 2 * (size_t)(op->num_operands + 2 * num_inputs_of(program, op));
     }
+    LG_TRY(lgi_calloc(&program->own_ops, (size_t)num_own, sizeof *program->own_ops));
     LG_TRY(lgi_calloc(&program->pool, num_pointers, sizeof(void *)));
     char *pool = program->pool;
     for (int i = 0; i < num_ops; i++) {
         const lg_op_info *op = lg_graph_op(graph, i);
-        struct lgi_bound_op *bound = &program->ops[i];
         if (op->rank != program->rank) {
             continue;
         }
+        struct lgi_bound_op *bound = lgi_program_op(program, i);
         bound->kind = op->kind;
         bound->phase = phase_of(op);
         bound->reorder = program->lowered->reorders[i];
@@ -147,6 +158,13 @@ static lg_status bind_ops(lgi_program *program)
 struct position {
     int lane;
     int lag;
+    int first_sync; /* of the plan's, to this op; -1: none */
+};
+
+/* Of all ops; only while lanes are bound. */
+struct positions {
+    struct position *of_ops;
+    int *next_sync; /* by sync: the next one to the same op; -1: none */
 };
 
 static lg_status add_wait(struct lgi_bound_lane *lane, int op, int distance)
@@ -163,11 +181,12 @@ static lg_status add_wait(struct lgi_bound_lane *lane, int op, int distance)
  * t - lag; an edge of distance d needs the other op's step t - lag - d. A sync is about runs within lane step t - d, so there
  * the other op's own lag counts.
  */
-static lg_status bind_waits(const lgi_program *program, const struct position *positions,
+static lg_status bind_waits(const lgi_program *program, const struct positions *positions,
                             struct lgi_bound_lane *lane, int op)
 {
     const lg_graph *graph = program->lowered->graph;
     const lg_plan *plan = program->plan;
+    const struct position *at = positions->of_ops;
     const lg_edge *edges = lg_graph_edges(graph);
     int low = 0; /* edges are sorted by `to` */
     int high = lg_graph_num_edges(graph);
@@ -180,21 +199,21 @@ static lg_status bind_waits(const lgi_program *program, const struct position *p
         }
     }
     for (int i = low; i < lg_graph_num_edges(graph) && edges[i].to == op; i++) {
-        if (positions[edges[i].from].lane != lane->lane &&
+        if (at[edges[i].from].lane != lane->lane &&
             lg_graph_op(graph, edges[i].from)->rank == program->rank) {
-            LG_TRY(add_wait(lane, edges[i].from, positions[op].lag + edges[i].distance));
+            LG_TRY(add_wait(lane, edges[i].from, at[op].lag + edges[i].distance));
         }
     }
-    for (int i = 0; i < plan->num_syncs; i++) {
+    for (int i = at[op].first_sync; i >= 0; i = positions->next_sync[i]) {
         const lg_plan_sync *sync = &plan->syncs[i];
-        if (sync->to == op && positions[sync->from].lane != lane->lane) {
-            LG_TRY(add_wait(lane, sync->from, sync->distance + positions[sync->from].lag));
+        if (at[sync->from].lane != lane->lane) {
+            LG_TRY(add_wait(lane, sync->from, sync->distance + at[sync->from].lag));
         }
     }
     return LG_OK;
 }
 
-static lg_status bind_lane(const lgi_program *program, const struct position *positions,
+static lg_status bind_lane(const lgi_program *program, const struct positions *positions,
                            struct lgi_bound_lane *lane, int lane_idx)
 {
     const lg_lane *from = &program->plan->lanes[lane_idx];
@@ -223,7 +242,7 @@ static int width_idx_of(const lg_graph *graph, int width)
 }
 
 /* Messages between two ranks are matched by their order alone, so one lane on each side must have all of a direction. */
-static lg_status check_message_lanes(const lgi_program *program, const struct position *positions)
+static lg_status check_message_lanes(const lgi_program *program, const struct positions *positions)
 {
     const lg_graph *graph = program->lowered->graph;
     const int num_ranks = lg_graph_num_ranks(graph);
@@ -236,36 +255,55 @@ static lg_status check_message_lanes(const lgi_program *program, const struct po
             continue;
         }
         int *lane = &lane_of[(op->kind == LG_OP_SEND ? 0 : num_ranks) + op->peer];
-        if (*lane != 0 && *lane != positions[i].lane + 1) {
+        if (*lane != 0 && *lane != positions->of_ops[i].lane + 1) {
             status = lgi_fail(LG_NOT_SUPPORTED,
                               "plan: '%s' is in lane %d, but others between ranks %d and %d are in "
                               "lane %d: nothing keeps them in one order",
-                              op->name, positions[i].lane, op->rank, op->peer, *lane - 1);
+                              op->name, positions->of_ops[i].lane, op->rank, op->peer, *lane - 1);
             break;
         }
-        *lane = positions[i].lane + 1;
+        *lane = positions->of_ops[i].lane + 1;
     }
     lgi_free(lane_of);
     return status;
 }
 
-static lg_status bind_lanes(lgi_program *program)
+/* Where all ops run, and what width those of the rank have. */
+static lg_status find_positions(lgi_program *program, struct positions *out)
 {
     const lg_graph *graph = program->lowered->graph;
     const lg_plan *plan = program->plan;
-    lg_status status = LG_OK;
-    struct position *positions = NULL;
-    LG_TRY(lgi_calloc(&positions, (size_t)lg_graph_num_ops(graph), sizeof *positions));
+    LG_TRY(lgi_calloc(&out->of_ops, (size_t)lg_graph_num_ops(graph), sizeof *out->of_ops));
+    LG_TRY(lgi_calloc(&out->next_sync, (size_t)plan->num_syncs, sizeof *out->next_sync));
     for (int lane = 0; lane < plan->num_lanes; lane++) {
-        for (int i = 0; i < plan->lanes[lane].num_entries; i++) {
-            const lg_plan_entry *entry = &plan->lanes[lane].entries[i];
-            const struct position position = {lane, entry->lag};
-            positions[entry->op] = position;
-            program->ops[entry->op].width = plan->lanes[lane].num_cores;
-            program->ops[entry->op].width_idx = width_idx_of(graph, plan->lanes[lane].num_cores);
+        const lg_lane *info = &plan->lanes[lane];
+        for (int i = 0; i < info->num_entries; i++) {
+            const lg_plan_entry *entry = &info->entries[i];
+            const struct position position = {lane, entry->lag, -1};
+            out->of_ops[entry->op] = position;
             program->has_lag = program->has_lag || entry->lag > 0;
+            if (info->rank == program->rank) {
+                struct lgi_bound_op *bound = lgi_program_op(program, entry->op);
+                bound->width = info->num_cores;
+                bound->width_idx = width_idx_of(graph, info->num_cores);
+            }
         }
     }
+    for (int i = plan->num_syncs - 1; i >= 0; i--) { /* so that lists are in the plan's order */
+        int *first = &out->of_ops[plan->syncs[i].to].first_sync;
+        out->next_sync[i] = *first;
+        *first = i;
+    }
+    return LG_OK;
+}
+
+static lg_status bind_lanes(lgi_program *program)
+{
+    const lg_plan *plan = program->plan;
+    lg_status status = LG_OK;
+    struct positions found = {NULL, NULL};
+    const struct positions *positions = &found;
+    LG_TRY_GOTO(find_positions(program, &found));
     LG_TRY_GOTO(check_message_lanes(program, positions));
     for (int lane = 0; lane < plan->num_lanes; lane++) {
         if (plan->lanes[lane].rank == program->rank) {
@@ -277,11 +315,12 @@ static lg_status bind_lanes(lgi_program *program)
     }
     for (int lane = 0; lane < program->num_comm_lanes; lane++) {
         for (size_t i = 0; i < program->comm_lanes[lane].num_waits; i++) {
-            program->ops[program->comm_lanes[lane].waits[i].op].wakes_comm = true;
+            lgi_program_op(program, program->comm_lanes[lane].waits[i].op)->wakes_comm = true;
         }
     }
 out:
-    lgi_free(positions);
+    lgi_free(found.of_ops);
+    lgi_free(found.next_sync);
     return status;
 }
 
@@ -315,7 +354,7 @@ static lg_status create(lgi_program **out, const lgi_lowered *lowered, const lg_
     program->arena = arena;
     program->rank = lowered->rank;
     program->is_rehearsal = is_rehearsal;
-    LG_TRY_GOTO(lgi_calloc(&program->ops, num_ops, sizeof *program->ops));
+    LG_TRY_GOTO(lgi_calloc(&program->own_idx, num_ops, sizeof(int)));
     LG_TRY_GOTO(
         lgi_calloc(&program->lanes, num_lanes_of(plan, lowered->rank), sizeof *program->lanes));
     LG_TRY_GOTO(lgi_calloc(&program->comm_lanes, num_lanes_of(plan, lowered->rank),
@@ -355,7 +394,8 @@ void lgi_program_destroy(lgi_program *program)
     release_lanes(program->lanes, program->num_lanes);
     lgi_comm_lanes_destroy(program->comm_states);
     release_lanes(program->comm_lanes, program->num_comm_lanes);
-    lgi_free(program->ops);
+    lgi_free(program->own_ops);
+    lgi_free(program->own_idx);
     lgi_free(program->done);
     lgi_free(program->weights[0]);
     lgi_free(program->weights[1]);
@@ -562,7 +602,7 @@ static void fill_received(const lgi_program *program, const lg_op_info *op, void
 
 lg_status lgi_program_run_op(lgi_program *program, int op_idx, int step_slot)
 {
-    const struct lgi_bound_op *bound = &program->ops[op_idx];
+    const struct lgi_bound_op *bound = lgi_program_op(program, op_idx);
     const lg_op_info *op = lg_graph_op(program->lowered->graph, op_idx);
     lgi_device *device = program->lowered->device;
     void *const *pointers = bound->pointers[step_slot];

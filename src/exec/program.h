@@ -61,14 +61,15 @@ typedef struct lgi_program {
     char *arena;
     int rank;
     bool is_rehearsal;
-    struct lgi_bound_op *ops; /* by op; those of other ranks are zero */
+    struct lgi_bound_op *own_ops; /* of the rank, in the order of the graph */
+    int *own_idx;                 /* by op: its place there; -1: another rank's */
     int num_lanes;
     struct lgi_bound_lane *lanes; /* compute lanes of the rank */
     int num_comm_lanes;
     struct lgi_bound_lane *comm_lanes;
     struct lgi_comm_lanes
         *comm_states;         /* the executor's, made before the first step; NULL: none yet */
-    _Atomic int64_t *done;    /* by op: the last step whose op has ended */
+    _Atomic int64_t *done;    /* by op of the rank: the last step whose op has ended */
     void *pool;               /* memory of all pointer arrays */
     int64_t first_step;       /* since the last drain: ops of earlier steps are done */
     int64_t next_step;        /* the step to come */
@@ -96,6 +97,9 @@ void lgi_program_destroy(lgi_program *program);
 
 /* Runs one op on the calling thread; `step_slot` is its step's number modulo 2. */
 LG_NODISCARD lg_status lgi_program_run_op(lgi_program *program, int op, int step_slot);
+
+/* An op of the rank. */
+struct lgi_bound_op *lgi_program_op(const lgi_program *program, int op);
 
 /* Where value `value` of step `step` lies. */
 void *lgi_program_value(const lgi_program *program, int value, int64_t step);
