@@ -6,9 +6,12 @@
  * Usage: smpi_ranks PRESET [key=value ...] [--cfg=... (SimGrid's)]
  *   PRESET: a model by name (lg_model_preset_name())
  *   keys: plan, pipeline, replicas, batch (over all replicas), micro_batches (of each), steps, group (modulo), chunk (bytes), hosts_of
- *         (ranks per host), gbit (between hosts), latency_us, intra_gbyte (within a host), intra_latency_us, slots (optimizer tensors),
- *         poll_us (the communication thread sleeps no shorter: less to simulate)
- * Prints one JSON line.
+ *         (ranks per host), share (bytes, lg_parallel.share_bytes; not said: by the links), gbit (between hosts), latency_us, intra_gbyte (within a host), intra_latency_us, slots (optimizer tensors),
+ *         poll_us (the communication thread looks at MPI at multiples of this: less to simulate), timeout_s (of silence or a stall),
+ *         look_us (while messages are under way the thread looks at least so often, whatever the library says), within (a
+ *         fraction: 1 is what it ends with if the times differ by more), ops (a file: what rank 0's ops took in the last step, as CSV, beside the simulator's)
+ * Prints one JSON line: sent_bytes are all, plan_bytes those of the plan's messages, both of a step. Ends with 1 if a rank did not get
+ * through or the plan's messages have not the planned bytes.
  *
  * What is shared by all ranks, because it is the same on all of them and large: step graph, costs, plan (wrapped functions at
  * the end). What is left out: initial weights and all bytes of the arenas, which share one block of memory.
@@ -33,7 +36,7 @@
 #include "smpi/smpi_threads.h"
 #include "train/trainer_internal.h"
 
-enum { EXIT_USAGE = 2, EXIT_MEMORY = 3, MAX_INPUTS = 8 };
+enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_MEMORY = 3, MAX_INPUTS = 8 };
 
 /* An arena is one block of memory, mapped again and again; a process has 65,530 mappings. */
 #define SHARED_BLOCK_BYTES 67108864.0
@@ -49,6 +52,10 @@ typedef struct settings {
     int num_slots;
     int group_size;
     int64_t chunk_bytes;
+    int64_t share_bytes;
+    double timeout_s;
+    const char *ops_path; /* NULL: none */
+    double max_off;       /* fraction by which the times may differ; 0: any */
     lg_machine machine;
 } settings;
 
@@ -64,8 +71,14 @@ static struct {
     double predicted_ns;
     bool has_begun;        /* a rank is in its first step */
     int64_t sent_bytes;    /* by all ranks, from then on */
+    int64_t plan_bytes;    /* of them: of the plan's messages */
+    int64_t num_messages;  /* of the plan's */
     int64_t planned_bytes; /* of a step, by all ranks */
     int num_ended;         /* ranks */
+    int num_through;       /* ranks that ended all steps */
+    double *
+        start_ns; /* by op of rank 0: as simulated by leapgrad, from the step's begin; NULL: not wanted */
+    double *stop_ns;
     lg_status status;
 } all;
 
@@ -100,6 +113,8 @@ static void set_option(settings *s, const char *key, const char *value)
         s->group_size = (int)number;
     } else if (strcmp(key, "chunk") == 0) {
         s->chunk_bytes = (int64_t)number;
+    } else if (strcmp(key, "share") == 0) {
+        s->share_bytes = (int64_t)number;
     } else if (strcmp(key, "hosts_of") == 0) {
         s->machine.ranks_per_host = (int)number;
     } else if (strcmp(key, "gbit") == 0) {
@@ -110,6 +125,14 @@ static void set_option(settings *s, const char *key, const char *value)
         s->machine.intra_host.bytes_per_s = number * 1e9;
     } else if (strcmp(key, "intra_latency_us") == 0) {
         s->machine.intra_host.latency_ns = number * 1e3;
+    } else if (strcmp(key, "timeout_s") == 0) {
+        s->timeout_s = number;
+    } else if (strcmp(key, "within") == 0) {
+        s->max_off = number;
+    } else if (strcmp(key, "look_us") == 0) {
+        smpi_set_most_wait(number * 1e-6);
+    } else if (strcmp(key, "ops") == 0) {
+        s->ops_path = value;
     } else if (strcmp(key, "poll_us") == 0) {
         smpi_set_least_wait(number * 1e-6);
     } else {
@@ -128,6 +151,8 @@ static settings read_settings(int argc, char **argv)
                   .num_steps = 4,
                   .num_slots = 1,
                   .group_size = 1,
+                  .share_bytes = LG_SHARE_BY_LINKS,
+                  .timeout_s = 100.0,
                   .machine = gpu_machine(&gpu_v100, 1, 4)};
     s.machine.intra_host = (lg_link){.latency_ns = 10e3, .bytes_per_s = 22e9};
     s.machine.inter_host = (lg_link){.latency_ns = 50e3, .bytes_per_s = 10e9 / 8.0};
@@ -206,7 +231,8 @@ static lg_status place(lg_stages *stages, lg_parallel *parallel)
     *parallel = (lg_parallel){.num_replicas = s->num_replicas,
                               .num_pipeline_ranks = 1,
                               .num_stages = 1,
-                              .chunk_bytes = s->chunk_bytes};
+                              .chunk_bytes = s->chunk_bytes,
+                              .share_bytes = s->share_bytes};
     if (s->num_pipeline_ranks == 1) {
         return LG_OK;
     }
@@ -243,11 +269,35 @@ static void stop_adding(lg_trainer *trainer)
     trainer->device->ops = &ops;
 }
 
+/* What rank 0's ops took, as simulated by leapgrad and by SMPI, from the begin of their step. */
+static void write_ops(const lg_trainer *trainer)
+{
+    FILE *const file = fopen(all.settings.ops_path, "w");
+    if (file == NULL) {
+        perror(all.settings.ops_path);
+        return;
+    }
+    (void)fprintf(file, "op,kind,bytes,simulator_start_us,simulator_end_us,start_us,end_us\n");
+    for (int i = 0; i < lg_graph_num_ops(all.graph); i++) {
+        const lg_op_info *const op = lg_graph_op(all.graph, i);
+        const lgi_trace *const trace = &trainer->trace;
+        if (op->rank == 0 && trace->end_ns[i] != 0) {
+            (void)fprintf(file, "\"%s\",%s,%lld,%.1f,%.1f,%.1f,%.1f\n", op->name,
+                          lg_op_kind_name(op->kind), (long long)op->message_bytes,
+                          1e-3 * all.start_ns[i], 1e-3 * all.stop_ns[i],
+                          1e-3 * (double)(int64_t)(trace->start_ns[i] - trace->begin_ns),
+                          1e-3 * (double)(int64_t)(trace->end_ns[i] - trace->begin_ns));
+        }
+    }
+    (void)fclose(file);
+}
+
 static lg_status run_steps(lg_trainer *trainer, bool is_first)
 {
     const settings *const s = &all.settings;
     for (int i = 0; i < s->num_steps; i++) {
         all.has_begun = true;
+        lg_trainer_record(trainer, is_first && s->ops_path != NULL);
         const lg_status status =
             lg_trainer_step(trainer, s->num_samples, (const void *const *)all.tensors, NULL);
         if (status != LG_OK) {
@@ -289,6 +339,12 @@ static lg_status train(lg_comm *comm)
         stop_adding(trainer);
         status = run_steps(trainer, is_first);
     }
+    if (status == LG_OK) {
+        all.num_through++;
+        if (is_first && s->ops_path != NULL) {
+            write_ops(trainer);
+        }
+    }
     lg_trainer_destroy(trainer);
     lg_stages_deinit(&stages);
     return status;
@@ -301,7 +357,7 @@ static void run_program(void *user)
     smpi_adopt_next_thread();
     lg_status status = lg_comm_mpi_create(&comm);
     if (status == LG_OK) {
-        lg_comm_set_timeout(comm, 1e6);
+        lg_comm_set_timeout(comm, all.settings.timeout_s);
         status = train(comm);
         lg_comm_destroy(comm);
     }
@@ -377,6 +433,16 @@ lg_status __wrap_lgi_mpi_load_module(const lgi_mpi_module **out)
     return LG_OK;
 }
 
+/* Messages of plans are in the data world, whose tags are channels. */
+static void count_sent(int tag, int64_t num_bytes, bool is_data)
+{
+    all.sent_bytes += all.has_begun ? num_bytes : 0;
+    if (is_data && (tag == LGI_CHANNEL_PLAN || tag == LGI_CHANNEL_REDUCE)) {
+        all.plan_bytes += num_bytes;
+        all.num_messages++;
+    }
+}
+
 int __real_MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag,
                      MPI_Comm world, MPI_Request *request);
 int __wrap_MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag,
@@ -384,7 +450,7 @@ int __wrap_MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, i
 int __wrap_MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag,
                      MPI_Comm world, MPI_Request *request)
 {
-    all.sent_bytes += all.has_begun ? count : 0;
+    count_sent(tag, count, false);
     return __real_MPI_Isend(data, count, type, peer, tag, world, request);
 }
 
@@ -395,7 +461,7 @@ int __wrap_MPI_Issend(const void *data, int count, MPI_Datatype type, int peer, 
 int __wrap_MPI_Issend(const void *data, int count, MPI_Datatype type, int peer, int tag,
                       MPI_Comm world, MPI_Request *request)
 {
-    all.sent_bytes += all.has_begun ? count : 0;
+    count_sent(tag, count, true);
     return __real_MPI_Issend(data, count, type, peer, tag, world, request);
 }
 
@@ -523,6 +589,32 @@ static void count_planned_bytes(const lg_timeline *timeline)
     free(ranks);
 }
 
+static void keep_times(const lg_timeline *timeline)
+{
+    if (all.settings.ops_path == NULL) {
+        return;
+    }
+    const size_t num_ops = (size_t)all.plan->num_ops;
+    double begin_ns = timeline->end_ns;
+    all.start_ns = calloc(num_ops, sizeof *all.start_ns);
+    all.stop_ns = calloc(num_ops, sizeof *all.stop_ns);
+    if (all.start_ns == NULL || all.stop_ns == NULL) {
+        exit(EXIT_MEMORY);
+    }
+    for (int i = 0; i < timeline->num_spans; i++) {
+        const lg_span *const span = &timeline->spans[i];
+        if (lg_graph_op(all.graph, span->op)->rank == 0) {
+            begin_ns = span->start_ns < begin_ns ? span->start_ns : begin_ns;
+            all.start_ns[span->op] = span->start_ns;
+            all.stop_ns[span->op] = span->end_ns;
+        }
+    }
+    for (size_t i = 0; i < num_ops; i++) {
+        all.start_ns[i] -= begin_ns;
+        all.stop_ns[i] -= begin_ns;
+    }
+}
+
 lg_status __real_lg_plan_simulate(lg_timeline *out, const lg_plan *plan, const lg_graph *graph,
                                   const lg_machine *machine, const lg_costs *costs);
 lg_status __wrap_lg_plan_simulate(lg_timeline *out, const lg_plan *plan, const lg_graph *graph,
@@ -539,6 +631,7 @@ lg_status __wrap_lg_plan_simulate(lg_timeline *out, const lg_plan *plan, const l
     if (plan == all.plan && status == LG_OK) {
         step_ns = out->step_ns;
         count_planned_bytes(out);
+        keep_times(out);
     }
     return status;
 }
@@ -558,22 +651,56 @@ static void make_batch(void)
     }
 }
 
+/* Behind the start of the first steps. */
+static double step_ms(void)
+{
+    const int last = all.settings.num_steps - 1;
+    const int first = last / 2;
+    return 1e3 * (all.end_s[last] - all.end_s[first]) / (last - first);
+}
+
+/* What the simulator says is longer by this fraction. */
+static double off(void)
+{
+    return 1e-6 * all.predicted_ns / step_ms() - 1.0;
+}
+
 static void print_result(void)
 {
     const settings *const s = &all.settings;
-    const int last = s->num_steps - 1;
-    const int first = last / 2; /* behind the start of the first steps */
-    const double step_ms = 1e3 * (all.end_s[last] - all.end_s[first]) / (last - first);
     (void)printf("{\"model\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"replicas\": %d, "
                  "\"pipeline\": %d, \"micro_batches\": %d, \"batch\": %lld, \"ops\": %d, "
                  "\"gbit_per_s\": %g, \"ranks_per_host\": %d, \"step_ms\": %.3f, "
-                 "\"predicted_ms\": %.3f, \"off\": %.4f, \"sent_bytes\": %lld, "
-                 "\"planned_bytes\": %lld}\n",
+                 "\"predicted_ms\": %.3f, \"off\": %.4f, \"messages\": %lld, "
+                 "\"sent_bytes\": %lld, \"plan_bytes\": %lld, \"planned_bytes\": %lld}\n",
                  s->preset, s->plan, s->machine.num_ranks, s->num_replicas, s->num_pipeline_ranks,
                  s->num_micro_batches, (long long)s->num_samples, lg_graph_num_ops(all.graph),
-                 s->machine.inter_host.bytes_per_s * 8e-9, s->machine.ranks_per_host, step_ms,
-                 1e-6 * all.predicted_ns, 1e-6 * all.predicted_ns / step_ms - 1.0,
-                 (long long)(all.sent_bytes / s->num_steps), (long long)all.planned_bytes);
+                 s->machine.inter_host.bytes_per_s * 8e-9, s->machine.ranks_per_host, step_ms(),
+                 1e-6 * all.predicted_ns, off(), (long long)(all.num_messages / s->num_steps),
+                 (long long)(all.sent_bytes / s->num_steps),
+                 (long long)(all.plan_bytes / s->num_steps), (long long)all.planned_bytes);
+}
+
+/* SimGrid returns, too, when all actors wait for each other. */
+static int look_for_mistakes(void)
+{
+    const settings *const s = &all.settings;
+    if (all.num_through != s->machine.num_ranks) {
+        (void)fprintf(stderr, "smpi_ranks: %d of %d ranks got through\n", all.num_through,
+                      s->machine.num_ranks);
+        return EXIT_WRONG;
+    }
+    if (all.plan_bytes != all.planned_bytes * s->num_steps) {
+        (void)fprintf(stderr, "smpi_ranks: %lld bytes were sent in %d steps of %lld bytes each\n",
+                      (long long)all.plan_bytes, s->num_steps, (long long)all.planned_bytes);
+        return EXIT_WRONG;
+    }
+    if (s->max_off > 0.0 && !(off() < s->max_off && off() > -s->max_off)) {
+        (void)fprintf(stderr, "smpi_ranks: a step takes %.1f ms, the simulator says %.1f ms\n",
+                      step_ms(), 1e-6 * all.predicted_ns);
+        return EXIT_WRONG;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -594,8 +721,11 @@ int main(int argc, char **argv)
     make_platform(&s->machine);
     simgrid_run();
     SMPI_finalize();
-    if (all.status == LG_OK) {
+    if (all.status != LG_OK) {
+        return lg_status_exit_code(all.status);
+    }
+    if (all.num_through == s->machine.num_ranks) {
         print_result();
     }
-    return lg_status_exit_code(all.status);
+    return look_for_mistakes();
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -413,10 +414,31 @@ static double seconds_of(const struct timespec *t)
 }
 
 static double least_wait_s;
+static double most_wait_s; /* 0: any */
 
 void smpi_set_least_wait(double seconds)
 {
     least_wait_s = seconds;
+}
+
+/* Until the multiple of the least wait that is nearest to `seconds` from now: ranks look at the same times, so that what they begin
+   and end has few different times for SimGrid to go through. */
+static double wait_in_grid(double seconds)
+{
+    if (most_wait_s > 0.0 && seconds > most_wait_s && seconds <= 5e-4) {
+        seconds = most_wait_s;
+    }
+    if (least_wait_s <= 0.0) {
+        return seconds;
+    }
+    const double now_s = smpi_now();
+    const double end_s = round((now_s + seconds) / least_wait_s) * least_wait_s;
+    return end_s - now_s > 1e-3 * least_wait_s ? end_s - now_s : least_wait_s;
+}
+
+void smpi_set_most_wait(double seconds)
+{
+    most_wait_s = seconds;
 }
 
 long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
@@ -433,7 +455,7 @@ static long futex(const int *word, long operation, long value, const struct time
     }
     double seconds = -1.0;
     if (limit != NULL) {
-        seconds = seconds_of(limit) > least_wait_s ? seconds_of(limit) : least_wait_s;
+        seconds = wait_in_grid(seconds_of(limit));
     }
     if (!wait_at(word, seconds)) {
         errno = ETIMEDOUT;
@@ -495,7 +517,14 @@ int __wrap_sched_yield(void);
 /* Who yields, looks for something again and again. */
 int __wrap_sched_yield(void)
 {
-    smpi_pass_time(least_wait_s > 0.0 ? least_wait_s : 1e-6);
+    smpi_pass_time(least_wait_s > 0.0 ? wait_in_grid(0.0) : 1e-6);
+    return 0;
+}
+
+pid_t __wrap_getpid(void);
+/* All ranks are one process: none can be looked at, and none could end by itself. */
+pid_t __wrap_getpid(void)
+{
     return 0;
 }
 

@@ -1,9 +1,9 @@
 /*
  * Threads, locks, futexes and clocks of a program, replaced by those of a simulation: linked with --wrap for each of the functions
- * in smpi_wraps.txt, the library runs as it is, but a thread is an actor on a simulated host and time is simulated.
+ * in wraps.txt, the library runs as it is, but a thread is an actor on a simulated host and time is simulated.
  *
- * Actors run one at a time and change only where one waits, so a lock that is free costs nothing. SimGrid must make actors of
- * real threads (--cfg=contexts/factory:thread), because the library has variables of threads.
+ * Actors run one at a time and change only where one waits, so a lock that is free costs nothing. All are on one real thread: what
+ * the library has as variables of threads, a compiler with -femulated-tls looks for by a function, which is ours.
  */
 #ifndef SMPI_THREADS_H
 #define SMPI_THREADS_H
@@ -20,8 +20,10 @@ void smpi_rank_run(void (*program)(void *user), void *user);
 /* On an actor of the program: the thread that is made next runs on the rank's first actor. */
 void smpi_adopt_next_thread(void);
 
-/* Waits with a time limit wait no shorter than this: how often the communication thread looks for messages. */
+/* Waits with a time limit last no shorter than this, and end at multiples of it: when the communication thread looks for messages. */
 void smpi_set_least_wait(double seconds);
+/* Of waits of up to 500 us, which are those of a communication thread with messages under way. */
+void smpi_set_most_wait(double seconds);
 
 /* Lets simulated time pass. */
 void smpi_pass_time(double seconds);
