@@ -234,6 +234,12 @@ LG_API LG_NODISCARD lg_status lg_run_train(const lg_recipe *recipe, const lg_run
 LG_API LG_NODISCARD lg_status lg_run_settle(lg_comm *comm, lg_status own);
 
 /**
+ * For what was asked of each rank: all of them call it with their own text. OK if all are the same; else INVALID_ARG on all ranks, and
+ * the message begins with `what` and shows the first line that differs. NULL: OK.
+ */
+LG_API LG_NODISCARD lg_status lg_run_agree(lg_comm *comm, const char *what, const char *text);
+
+/**
  * Runs `work` as `num_ranks` threads of this process, each with its end of a communicator: rank 0 on the caller's thread. What
  * lg_run_train() does for a recipe of several ranks.
  *

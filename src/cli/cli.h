@@ -94,10 +94,10 @@ lg_status cli_use_costs_of_run(lg_recipe *recipe, const char *target);
 /* --- ranks (cli_ranks.c) --- */
 
 /**
- * Joins the other processes if an MPI launcher started several; *out stays NULL otherwise. Call it once, before anything is printed:
- * all but rank 0 are silent from then on.
+ * Joins the other processes if an MPI launcher started several; *out stays NULL otherwise, and if they were given another command or
+ * other options. Call it once, before anything is printed: all but rank 0 are silent from then on.
  */
-lg_status cli_join_ranks(lg_comm **out);
+lg_status cli_join_ranks(lg_comm **out, const cli_args *args, const cli_command *command);
 /** Leaves; `status`: how it ended. Who prints a failure: rank 0, or, if that is the one that was lost, the next one. */
 void cli_leave_ranks(lg_comm *comm, lg_status status);
 /** How ranks reach each other, in words; NULL and "local": as threads of this process. */

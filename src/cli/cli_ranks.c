@@ -19,18 +19,41 @@ static bool is_first_process(void)
     return true;
 }
 
-lg_status cli_join_ranks(lg_comm **out)
+#define COMMAND_BYTES 4096
+
+/* Options say who reads, who writes, and what for: ranks with others would wait for what never comes. */
+static lg_status agree_on_command(lg_comm *comm, const cli_args *args, const cli_command *command)
+{
+    char text[COMMAND_BYTES];
+    size_t used = (size_t)snprintf(text, sizeof text, "%s", command->name);
+    for (int i = 0; command->options[i].name != NULL && used < sizeof text; i++) {
+        const char *const value = args->option_values[i];
+        if (value != NULL) {
+            used += (size_t)snprintf(text + used, sizeof text - used, " --%s%s%s",
+                                     command->options[i].name, value[0] != '\0' ? "=" : "", value);
+        }
+    }
+    return lg_run_agree(comm, "the command", text);
+}
+
+lg_status cli_join_ranks(lg_comm **out, const cli_args *args, const cli_command *command)
 {
     *out = NULL;
     if (!lg_comm_is_launched()) {
         return LG_OK;
     }
-    const lg_status status = lg_comm_mpi_create(out);
-    if (status == LG_OK && lg_comm_rank(*out) > 0) {
-        cli_be_silent(true);
+    lg_status status = lg_comm_mpi_create(out);
+    if (status != LG_OK) {
+        if (status == LG_INVALID_ARG && !is_first_process()) {
+            cli_be_silent(true); /* they do not agree, which all of them know */
+        }
+        return status;
     }
-    if (status == LG_INVALID_ARG && !is_first_process()) {
-        cli_be_silent(true); /* they do not agree, which all of them know */
+    cli_be_silent(lg_comm_rank(*out) > 0);
+    status = agree_on_command(*out, args, command);
+    if (status != LG_OK) {
+        cli_leave_ranks(*out, status);
+        *out = NULL;
     }
     return status;
 }

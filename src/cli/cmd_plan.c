@@ -436,7 +436,7 @@ static lg_status profile_links(const cli_args *args)
         return cli_fail(LG_INVALID_ARG, "profile: --ranks: '%s' is not an integer in [1, %d]",
                         num_text, LG_COMM_MAX_LOCAL_RANKS);
     }
-    lg_status status = cli_join_ranks(&comm);
+    lg_status status = cli_join_ranks(&comm, args, &cli_profile);
     if (status == LG_OK) {
         status = comm != NULL ? lg_measure_links(comm, &links)
                               : lg_measure_local_links((int)num_ranks, &links);

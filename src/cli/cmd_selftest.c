@@ -127,7 +127,7 @@ static lg_status selftest(const cli_args *args)
     if (status != LG_OK) {
         return status;
     }
-    status = cli_join_ranks(&opts.comm);
+    status = cli_join_ranks(&opts.comm, args, &cli_selftest);
     if (status != LG_OK) {
         return status;
     }

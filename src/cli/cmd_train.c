@@ -379,7 +379,7 @@ static lg_status train(const cli_args *args)
 {
     lg_recipe *recipe = NULL;
     lg_comm *comm = NULL;
-    lg_status status = cli_join_ranks(&comm);
+    lg_status status = cli_join_ranks(&comm, args, &cli_train);
     if (status == LG_OK) {
         status = lg_run_settle(comm, load_recipe(&recipe, args));
     }

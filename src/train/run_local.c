@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "comm/collectives.h"
 #include "train/local_ranks.h"
 #include "train/run_internal.h"
 
@@ -72,4 +73,9 @@ lg_status lg_run_settle(lg_comm *comm, lg_status own)
         ranks.num_ranks = lg_comm_num_ranks(comm);
     }
     return lgi_ranks_settle(&ranks, own);
+}
+
+lg_status lg_run_agree(lg_comm *comm, const char *what, const char *text)
+{
+    return comm != NULL ? lgi_comm_agree(comm, what, text) : LG_OK;
 }

@@ -123,6 +123,8 @@ for flavor in openmpi mpich; do
         same "$flavor: a plan from a file: hash" "$(hash_of gpt-local)" "$(hash_of $flavor-again)"
         ODD_FOLDER=lacking refused_by_mpi "$flavor: a plan that one rank lacks" "rank 1: .*plan.json" \
             train gpt.yaml run.dir=bad $ranks plan.file=plan.json
+        ODD_WORDS=--resume refused_by_mpi "$flavor: another option" "command of rank 1 .*'train --resume', on rank 0 'train'" train \
+            cnn.yaml run.dir=bad $ranks
         ODD_FOLDER=lacking refused_by_mpi "$flavor: data that one rank lacks" "rank 1: .*test-labels" train cnn.yaml run.dir=bad $ranks
         ODD_FOLDER=empty refused_by_mpi "$flavor: a recipe that one rank lacks" "rank 1: .*cnn.yaml" train cnn.yaml run.dir=bad $ranks
         if { (ulimit -v 300000 && "$leapgrad" --version); } >/dev/null 2>&1; then
