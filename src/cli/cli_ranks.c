@@ -5,6 +5,8 @@
 
 #include "cli/cli.h"
 
+#define COMMAND_BYTES 4096
+
 /* As launchers have it, for processes that are not ranks yet. */
 static bool is_first_process(void)
 {
@@ -18,8 +20,6 @@ static bool is_first_process(void)
     }
     return true;
 }
-
-#define COMMAND_BYTES 4096
 
 /* Options say who reads, who writes, and what for: ranks with others would wait for what never comes. */
 static lg_status agree_on_command(lg_comm *comm, const cli_args *args, const cli_command *command)
@@ -64,13 +64,27 @@ const char *cli_comm_text(const char *comm_name)
                                                                 : comm_name;
 }
 
+/* Also if a rank in between has found it: "rank 2: rank 0 has given no sign of life". */
+static bool is_about_rank_0(const char *failure)
+{
+    const char *text = failure;
+    while (strncmp(text, "rank ", 5) == 0) {
+        const char *const behind = text + 5 + strspn(text + 5, "0123456789");
+        if (strncmp(behind, ": ", 2) != 0) {
+            return strncmp(text, "rank 0 ", 7) == 0;
+        }
+        text = behind + 2;
+    }
+    return false;
+}
+
 void cli_leave_ranks(lg_comm *comm, lg_status status)
 {
     if (comm == NULL) {
         return;
     }
     if (lg_comm_rank(comm) == 1 && (status == LG_COMM || status == LG_TIMEOUT) &&
-        strncmp(lg_last_error(), "rank 0 ", 7) == 0) {
+        is_about_rank_0(lg_last_error())) {
         cli_be_silent(false);
     }
     cli_tell_failure(status); /* a launcher that ends all ranks leaves no time for it later */
