@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/cli.h"
 
@@ -45,7 +46,10 @@ lg_status cli_join_ranks(lg_comm **out, const cli_args *args, const cli_command 
     lg_status status = lg_comm_mpi_create(out);
     if (status != LG_OK) {
         if (status == LG_INVALID_ARG && !is_first_process()) {
-            cli_be_silent(true); /* they do not agree, which all of them know */
+            /* They do not agree, which all know. A launcher ends all when one ends: the first one goes first. */
+            const struct timespec moment = {2, 0};
+            cli_be_silent(true);
+            (void)nanosleep(&moment, NULL);
         }
         return status;
     }
