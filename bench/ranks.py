@@ -38,6 +38,10 @@ REPLICA_PLANS = ["barrier", "wfbp", "wfbp" + CHUNK, "wfbp" + SHARE, "priority", 
 REPLICA_TORCH = ["ddp", "ddp:buffers=0", "ddp:buffers=0:bucket=1"]
 CURVE_PLANS = ["wfbp" + CHUNK, "priority" + CHUNK, *(f"reverse-first-k{CHUNK}:k={k}" for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)),
                "reverse-first-k" + CHUNK]
+# Where communication takes about as long as the backward pass: there an order has something to gain. Elsewhere it must not lose.
+BALANCED = (("vgg", "1gbit"), ("resnet20", "100mbit"))
+LEAST_GAIN = 1.10
+NOISE = 0.02
 
 
 def make_cases():
@@ -52,6 +56,7 @@ def make_cases():
         for link in ("1gbit", "100mbit"):
             cases[f"replicas-{name}-{link}"] = {
                 "kind": "replicas", "model": model, "link": link, "ours": REPLICA_PLANS, "torch": REPLICA_TORCH,
+                "least_gain": LEAST_GAIN if (name, link) in BALANCED else 1 - NOISE,
                 "args": ["replicas=2", f"batch={batch}"]}
     for name, model, batch, link in (("vgg", VGG, 192, "1gbit"), ("resnet20", RESNET, 192, "100mbit")):
         cases[f"curve-{name}-{link}"] = {"kind": "curve", "model": model, "link": link, "ours": CURVE_PLANS, "torch": [],
@@ -211,7 +216,7 @@ def main():
             begin = time.monotonic()
             results = run_case(opts, case)
             summary = summarize(results)
-            goals = judge(case["kind"], summary)
+            goals = judge(case["kind"], summary, case.get("least_gain", 0))
             record["cases"][name] = {**case, "results": summary, "goals": goals, "seconds": time.monotonic() - begin}
             text = write_case(name, case, summary, goals)
             print("\n".join(text), flush=True)
