@@ -4,6 +4,9 @@
 # that of bench/run.sh (LEAPGRAD_TORCH_VENV, default build/venv).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case " $* " in
+*" --list "* | *" --help "* | *" -h "*) exec python3 bench/ranks.py - - "$@" ;; # nothing to build for it
+esac
 venv=${LEAPGRAD_TORCH_VENV:-build/venv}
 cmake --preset release -DLG_BENCH=ON >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" >/dev/null

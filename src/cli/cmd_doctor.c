@@ -185,7 +185,7 @@ static void print_libraries(void)
         can_load("libmpi.so.40") || can_load("libmpi.so.12") || can_load("libmpi.so");
     const bool has_driver = can_load("libcuda.so.1");
     const bool has_cudnn = can_load("libcudnn.so.9");
-    printf("MPI          %s; for several machines, one does not need it\n",
+    printf("MPI          %s; several machines need it, one does not\n",
            has_mpi && has_mpirun ? "found, with mpirun"
            : has_mpi             ? "library found, no mpirun (Debian: apt-get install openmpi-bin)"
                      : "not found (Debian: apt-get install libopenmpi-dev openmpi-bin)");

@@ -162,9 +162,8 @@ static void on_step(void *user, const lg_run_progress *progress)
         clear_bar(screen);
         char line[RESUME_LINE_BYTES];
         write_resume_line(line, screen->args, screen->comm);
-        printf("stopping after step %" PRId64
-               ", writing a checkpoint (once more to give up); to go "
-               "on: %s\n",
+        printf("stopping soon (now after step %" PRId64
+               ") with a checkpoint (once more to give up); to go on: %s\n",
                progress->step, line);
         (void)fflush(stdout);
         screen->said_stop = true;
@@ -276,12 +275,12 @@ static void print_slow_hint(const lg_run_result *result)
     if (!(result->step_ms_median > SLOW_FACTOR * result->predicted_step_ms)) {
         return;
     }
-    printf("            something else may use the cores");
+    printf("            the cores may be used otherwise");
     if (getloadavg(&load, 1) == 1) {
         printf(" (load %.1f on %ld cores)", load, sysconf(_SC_NPROCESSORS_ONLN));
     }
-    printf(": exec.threads=1 or OMP_WAIT_POLICY=passive may help%s\n",
-           result->num_ranks > 1 ? ", and fewer ranks on a host" : "");
+    printf(": %s may help\n", result->num_ranks > 1 ? "no more ranks on a host than it has cores"
+                                                    : "exec.threads=1 or OMP_WAIT_POLICY=passive");
 }
 
 static void print_result(const lg_run_result *result)
@@ -302,10 +301,11 @@ static void print_result(const lg_run_result *result)
                result->samples_per_s);
     }
     if (result->num_ranks > 1 && !isnan(result->bubble_frac)) {
-        printf("ranks       bubble %.1f %%, exposed communication %.1f %% of the step; %s sent a "
-               "step\n",
-               100.0 * result->bubble_frac, 100.0 * result->exposed_comm_frac,
-               cli_format_bytes(sent, (double)result->bytes_sent));
+        printf(
+            "ranks       bubble %.1f %%, exposed communication %.1f %% of the step that is drawn; "
+            "%s sent a step\n",
+            100.0 * result->bubble_frac, 100.0 * result->exposed_comm_frac,
+            cli_format_bytes(sent, (double)result->bytes_sent));
     }
     printf("peak bytes  planned %s, measured %s%s\n",
            cli_format_count(planned, result->planned_peak_bytes),

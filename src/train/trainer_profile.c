@@ -24,6 +24,9 @@
 
 /* Beyond this many lanes the search for a plan to measure with would take longer than what it is for. */
 #define MAX_CORUN_LANES 16
+/* An op that takes so many times as long as the same one of other micro-batches, whose sizes differ by a sample at most. */
+#define HELD_UP_FACTOR 3.0F
+#define MAX_POOLED_OPS 64
 /* Messages that move while steps run, and how many at most: of 25 Gbit/s for a second. */
 #define TRAFFIC_BYTES (1 << 20)
 #define MAX_TRAFFIC_MESSAGES 4096
@@ -155,17 +158,70 @@ static void keep_times(struct profile *p, const lg_plan *plan, int run, void *us
     *num_runs = run;
 }
 
-/* The median, the lower one of two. */
-static void set_costs(struct profile *p, int width_idx, int num_runs)
+/* The median of an op's runs, the lower one of two. */
+static float op_median_ns(const struct profile *p, int own, int num_runs)
 {
+    float *const runs = p->run_ns + (size_t)own * MAX_RUNS;
+    qsort(runs, (size_t)num_runs, sizeof *runs, compare_floats);
+    return runs[(num_runs - 1) / 2];
+}
+
+/* The same op of other micro-batches takes about as long: what takes far longer was held up whenever it ran. */
+static void limit_held_up(float *op_ns, const int *next, int first)
+{
+    float sorted[MAX_POOLED_OPS];
+    size_t num = 0;
+    for (int op = first; op >= 0 && num < MAX_POOLED_OPS; op = next[op]) {
+        sorted[num++] = op_ns[op];
+    }
+    qsort(sorted, num, sizeof *sorted, compare_floats);
+    for (int op = first; op >= 0; op = next[op]) {
+        const float median_ns = sorted[(num - 1) / 2];
+        op_ns[op] = op_ns[op] > HELD_UP_FACTOR * median_ns ? median_ns : op_ns[op];
+    }
+}
+
+static lg_status set_costs(struct profile *p, int width_idx, int num_runs)
+{
+    const lg_graph *graph = p->lowered->graph;
+    const int num_ops = lg_graph_num_ops(graph);
+    const int num_keys = lg_model_num_layers(p->lowered->model) * LG_NUM_OP_KINDS;
+    lg_status status = LG_OK;
+    int *first = NULL; /* by layer and kind: an own op of a micro-batch; -1: none */
+    int *next = NULL;  /* by op: another one */
+    float *op_ns = NULL;
     int own = 0;
-    for (int op = 0; num_runs > 0 && op < lg_graph_num_ops(p->lowered->graph); op++) {
-        if (is_own_op(p, op)) {
-            float *const runs = p->run_ns + (size_t)own++ * MAX_RUNS;
-            qsort(runs, (size_t)num_runs, sizeof *runs, compare_floats);
-            lg_costs_set_op_ns(p->costs, op, width_idx, (double)runs[(num_runs - 1) / 2]);
+    LG_TRY_GOTO(lgi_calloc(&first, (size_t)num_keys, sizeof *first));
+    LG_TRY_GOTO(lgi_calloc(&next, (size_t)num_ops, sizeof *next));
+    LG_TRY_GOTO(lgi_calloc(&op_ns, (size_t)num_ops, sizeof *op_ns));
+    memset(first, -1, (size_t)num_keys * sizeof *first);
+    for (int op = 0; op < num_ops; op++) {
+        const lg_op_info *const info = lg_graph_op(graph, op);
+        if (!is_own_op(p, op)) {
+            continue;
+        }
+        op_ns[op] = op_median_ns(p, own++, num_runs);
+        if (info->layer >= 0 && info->micro_batch >= 0) {
+            int *const head = &first[info->layer * LG_NUM_OP_KINDS + (int)info->kind];
+            next[op] = *head;
+            *head = op;
         }
     }
+    for (int key = 0; key < num_keys; key++) {
+        if (first[key] >= 0) {
+            limit_held_up(op_ns, next, first[key]);
+        }
+    }
+    for (int op = 0; op < num_ops; op++) {
+        if (is_own_op(p, op)) {
+            lg_costs_set_op_ns(p->costs, op, width_idx, (double)op_ns[op]);
+        }
+    }
+out:
+    lgi_free(first);
+    lgi_free(next);
+    lgi_free(op_ns);
+    return status;
 }
 
 /* Rank 0's plan, for all. */
@@ -208,8 +264,7 @@ static lg_status profile_width(struct profile *p, int width_idx)
     const lg_status status = run_in_turn(p, plan, (trace_reader){keep_times, &num_runs});
     lg_plan_destroy(plan);
     LG_TRY(status);
-    set_costs(p, width_idx, num_runs);
-    return LG_OK;
+    return set_costs(p, width_idx, num_runs);
 }
 
 /* --- running beside others ------------------------------------------------------------------------------------------------ */
