@@ -262,14 +262,10 @@ static void run_rounds(lg_comm *comm)
     }
 }
 
-/*
- * Where the rank's lanes own all cores, a woken thread waits for some 1.5 ms until its turn comes, at each message. The least of
- * real-time priorities ends that; it is for root and where RLIMIT_RTPRIO allows it, others go on without. Not for threads that MPI starts.
- */
-static void ask_for_priority(void)
+void lgi_comm_ask_for_priority(lg_comm *comm)
 {
     const struct sched_param param = {.sched_priority = sched_get_priority_min(SCHED_FIFO)};
-    (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &param);
+    (void)pthread_setschedparam(comm->thread, SCHED_FIFO | SCHED_RESET_ON_FORK, &param);
 }
 
 /* MPI spins while it shuts down, and with priority the ranks that it waits for would not get the core. */
@@ -295,7 +291,6 @@ static void *run(void *context)
             return NULL;
         }
     }
-    ask_for_priority();
     int opening = LGI_COMM_OPENING;
     (void)atomic_compare_exchange_strong(&comm->stage, &opening, LGI_COMM_RUNNING);
     lgi_futex_wake_all(&comm->stage);

@@ -103,6 +103,12 @@ struct lg_comm {
 void lgi_comm_init(lg_comm *comm, const lgi_transport *transport, void *state);
 /* Starts the communication thread and waits until it is open. On failure there is no thread. */
 LG_NODISCARD lg_status lgi_comm_start(lg_comm *comm);
+/*
+ * For a transport that is polled, where ranks have cores of their own: the lanes own these, and a woken thread waits for some 1.5 ms
+ * until its turn comes. The least of real-time priorities ends that; it is for root and where RLIMIT_RTPRIO allows it, others go on
+ * without. Threads that the transport starts do not inherit it.
+ */
+void lgi_comm_ask_for_priority(lg_comm *comm);
 /* Has the thread leave and waits for it. False: it hangs in the transport's close() and must be left alone. */
 bool lgi_comm_stop(lg_comm *comm);
 /* Releases what lgi_comm_init() made, not `comm` itself. */

@@ -657,6 +657,9 @@ static lg_status find_neighbours(lg_comm *comm)
             atomic_store(&state_of(comm)->peers[rank].process, all[rank].process);
         }
     }
+    if (status == LG_OK && comm->num_host_ranks <= CPU_COUNT(&own.cores)) {
+        lgi_comm_ask_for_priority(comm);
+    }
     comm->has_clock_of_rank_0 = memcmp(own.kernel, all[0].kernel, sizeof own.kernel) == 0;
     lgi_free(all);
     return status;
