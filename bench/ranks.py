@@ -36,8 +36,11 @@ PIPELINE_TORCH = ["gpipe", "1f1b", "interleaved", "interleaved:stages=3", "inter
 REPLICA_PLANS = ["barrier", "wfbp", "wfbp" + CHUNK, "wfbp" + SHARE, "priority", "priority" + CHUNK, "priority" + SHARE, "reverse-first-k",
                  "reverse-first-k" + CHUNK, "reverse-first-k" + SHARE, "reverse-first-k" + CHUNK + ":statistics"]
 REPLICA_TORCH = ["ddp", "ddp:buffers=0", "ddp:buffers=0:bucket=1"]
-CURVE_PLANS = ["wfbp" + CHUNK, "priority" + CHUNK, *(f"reverse-first-k{CHUNK}:k={k}" for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)),
-               "reverse-first-k" + CHUNK]
+
+
+def curve_plans(ks):
+    return ["wfbp" + CHUNK, "priority" + CHUNK, *(f"reverse-first-k{CHUNK}:k={k}" for k in ks), "reverse-first-k" + CHUNK]
+
 # Where communication takes about as long as the backward pass: there an order has something to gain. Elsewhere it must not lose.
 BALANCED = (("vgg", "1gbit"), ("resnet20", "100mbit"))
 LEAST_GAIN = 1.10
@@ -58,8 +61,10 @@ def make_cases():
                 "kind": "replicas", "model": model, "link": link, "ours": REPLICA_PLANS, "torch": REPLICA_TORCH,
                 "least_gain": LEAST_GAIN if (name, link) in BALANCED else 1 - NOISE,
                 "args": ["replicas=2", f"batch={batch}"]}
-    for name, model, batch, link in (("vgg", VGG, 192, "1gbit"), ("resnet20", RESNET, 192, "100mbit")):
-        cases[f"curve-{name}-{link}"] = {"kind": "curve", "model": model, "link": link, "ours": CURVE_PLANS, "torch": [],
+    # k goes up to the number of layers with weights.
+    for name, model, batch, link, ks in (("vgg", VGG, 192, "1gbit", range(12)),
+                                         ("resnet20", RESNET, 192, "100mbit", (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20))):
+        cases[f"curve-{name}-{link}"] = {"kind": "curve", "model": model, "link": link, "ours": curve_plans(ks), "torch": [],
                                          "args": ["replicas=2", f"batch={batch}"]}
     return cases
 
