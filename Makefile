@@ -73,7 +73,7 @@ help:
 	@echo 'make demo     install what is missing, build, train on real data (about 5 minutes)'
 	@echo 'make check    install what is missing, build, run all checks and tests'
 	@echo 'make bench    measure training steps against PyTorch'
-	@echo 'make bench-ranks   steps over two ranks and shaped links, beside PyTorch (an hour; ARGS=--quick: minutes)'
+	@echo 'make bench-ranks   steps over two ranks and shaped links, beside PyTorch (four hours; ARGS=--quick: minutes)'
 	@echo 'make bench-planner-scale  plan, prove and simulate a step on 64 ranks (seconds)'
 	@echo 'make bench-search   how near auto comes to the exact optimum of small cases (seconds)'
 	@echo 'make bench-papers         simulate the settings of papers, our speed-up beside theirs'

@@ -41,6 +41,7 @@ REPLICA_TORCH = ["ddp", "ddp:buffers=0", "ddp:buffers=0:bucket=1"]
 def curve_plans(ks):
     return ["wfbp" + CHUNK, "priority" + CHUNK, *(f"reverse-first-k{CHUNK}:k={k}" for k in ks), "reverse-first-k" + CHUNK]
 
+
 # Where communication takes about as long as the backward pass: there an order has something to gain. Elsewhere it must not lose.
 BALANCED = (("vgg", "1gbit"), ("resnet20", "100mbit"))
 LEAST_GAIN = 1.10

@@ -29,6 +29,7 @@ def summarize(results):
                                                         "chosen_k", "planning_ms", "micro_batches")}
             entry = {key: value for key, value in entry.items() if value is not None}
             if done:
+                entry["device"] = done[-1].get("device")
                 entry["losses"] = done[-1]["losses"]
                 entry["hash"] = done[-1].get("hash")
                 entry["rounds_ms"] = [row["step_ms"] for row in done]
@@ -189,7 +190,8 @@ def batch_of(case):
 def write_case(name, case, summary, goals):
     link = next((e for e in good(summary["ours"]).values() if "link_mbyte_per_s" in e), {})
     lines = [f"### {name}", "", "`" + " ".join(case["model"] + case["args"]) + "`, link " + case["link"] +
-             (f" (measured: {link['link_latency_us']:.0f} us, {link['link_mbyte_per_s']:.0f} MB/s)" if link else ""), ""]
+             (f" (measured: {link['link_latency_us']:.0f} us, {link['link_mbyte_per_s']:.0f} MB/s), device {link['device']}"
+              if link else ""), ""]
     lines += {"pipeline": write_pipeline, "replicas": write_replicas}[case["kind"]](summary) if case["kind"] != "curve" \
         else write_curve(summary, batch_of(case))
     missed = [g for g in goals if not g["ok"]]

@@ -399,6 +399,7 @@ static void print_result(const rank_run *run, const char *plan, const plan_spec 
     const int num_losses = s->num_steps + s->num_warmup;
     const double median_ms = bench_median(m->step_ms, s->num_steps); /* sorts */
     print_head(run, plan);
+    (void)printf(", \"device\": \"%s\"", info.device);
     (void)printf(", \"strategy\": \"%s\", \"step_ms\": %.4f, \"mean_ms\": %.4f, \"best_ms\": %.4f, "
                  "\"predicted_ms\": %.4f, \"planning_ms\": %.2f, \"planned_bytes\": %lld, "
                  "\"measured_bytes\": %lld",

@@ -46,10 +46,10 @@ LG_NODISCARD lg_status lgi_comm_measure_links(lg_comm *comm, int64_t num_bytes,
 LG_NODISCARD lg_status lgi_comm_hosts(lg_comm *comm, int *hosts);
 
 /*
- * The rate of the link between ranks of different hosts: from it the communication thread knows when a message is worth a look, and
- * messages are cut in pieces where it is slow. For large messages an MPI asks back
- * and forth whenever both sides look at it, which is seldom while they compute, and a slow link stands still meanwhile; what is
- * below a limit is sent at once. Fast links keep whole messages. Rank 0's arguments count; no other message is under way.
+ * The rate of the link between ranks of different hosts: from it the communication thread knows when a message is worth a look,
+ * and messages are cut in pieces where it is slow. For large messages an MPI asks back and forth whenever both sides look at it,
+ * which is seldom while they compute, and a slow link stands still meanwhile; what is below a limit is sent at once. Fast links
+ * keep whole messages. Rank 0's arguments count; no other message is under way.
  */
 LG_NODISCARD lg_status lgi_comm_set_far_link(lg_comm *comm, int ranks_per_host, double bytes_per_s);
 

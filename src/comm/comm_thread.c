@@ -10,8 +10,7 @@
  * compares. Both sequentially consistent, so one of the two sees the other.
  *
  * A transport that needs polling says when its messages are worth a look, between two bounds; while none is under way it is looked
- * at seldom. Sleeping rather
- * than spinning, because the compute lanes own the cores, unless the driver says that they stand still.
+ * at seldom. Sleeping rather than spinning, because the compute lanes own the cores, unless the driver says that they stand still.
  */
 #include <assert.h>
 #include <sched.h>

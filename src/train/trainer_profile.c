@@ -435,14 +435,13 @@ out:
     return status;
 }
 
-/* Where ranks 0 and half of their number are on different hosts, and no two ranks share a core. */
+/* Where ranks 0 and half of their number are on different hosts, and no two ranks share a core; else *out_frac stays. */
 static lg_status profile_comm(struct profile *p, double *out_frac)
 {
     const lg_graph *graph = p->lowered->graph;
     const lg_trainer *const trainer = p->trainer;
     lg_plan *plan = NULL;
     lg_strategy_opts opts = lg_strategy_opts_default();
-    *out_frac = 0.0;
     if (trainer->comm == NULL || trainer->num_ranks / 2 < trainer->machine.ranks_per_host ||
         p->num_turns > 1) {
         return LG_OK;
